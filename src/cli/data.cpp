@@ -206,9 +206,10 @@ int inspect_run(const DataSettings& s) {
   const RunData data(spec);
   const std::int64_t samples = spec.train.steps * spec.train.global_batch;
   const std::vector<SourceUse> uses = data.uses(samples);
-  print_fact("run", fmt::format("{} steps of {} samples of {} tokens: {} samples, {} tokens", spec.train.steps,
-                                spec.train.global_batch, spec.data.seq, grouped_digits(samples),
-                                grouped_digits(samples * spec.data.seq)));
+  const bool varlen = spec.data.documents == Documents::varlen;
+  print_fact("run", fmt::format("{} steps of {} samples of {}{} tokens: {} samples, {} tokens", spec.train.steps,
+                                spec.train.global_batch, varlen ? "at most " : "", spec.data.seq,
+                                grouped_digits(samples), grouped_digits(data.tokens_of(samples))));
   for (const SourceUse& use : uses)
     print_fact("source", fmt::format("{}: {:.2f} % of the samples, {} = {:.2f} epochs of {}{}", use.name,
                                      use.share * 100, grouped_digits(use.used), use.epochs, grouped_digits(use.samples),
@@ -230,7 +231,8 @@ int inspect_run(const DataSettings& s) {
   }
   // Of documents, tokens say where one begins; padding is at the end.
   std::size_t size = ids.size();
-  while (size > 0 && ids[size - 1] == kBeginsDocument && targets[size - 1] == kNoTarget) --size;
+  const std::int32_t padding = varlen ? kPadding : kBeginsDocument;
+  while (size > 0 && ids[size - 1] == padding && targets[size - 1] == kNoTarget) --size;
   std::vector<std::int64_t> borders;
   for (std::size_t i = 0; i < size; ++i) {
     if (i > 0 && (ids[i] & kBeginsDocument)) borders.push_back(static_cast<std::int64_t>(i));
@@ -238,7 +240,8 @@ int inspect_run(const DataSettings& s) {
   }
   print_sample(s.sample, std::span(ids).first(size), borders, words,
                data.marks_targets() ? counts_of(std::span(targets).first(size)) : std::vector<bool>());
-  if (size < ids.size()) print_fact("padding", fmt::format("{} tokens", ids.size() - size));
+  if (varlen) print_fact("length", fmt::format("{} tokens of at most {}", size, ids.size()));
+  if (size < ids.size() && !varlen) print_fact("padding", fmt::format("{} tokens", ids.size() - size));
   return static_cast<int>(ExitCode::done);
 }
 

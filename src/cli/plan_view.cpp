@@ -84,10 +84,10 @@ std::string plan_table(const RunSpec& spec, const Plan& plan) {
                          : spec.layout.tp > 1 ? fmt::format(", {} by each of {} tensor-parallel ranks",
                                                             grouped_digits(plan.layer_part), spec.layout.tp)
                                               : ""));
-  out +=
-      row("a step", fmt::format("{} samples of {} tokens = {} tokens, in {} micro-batch{}; {}", spec.train.global_batch,
-                                spec.data.seq, grouped_digits(plan.tokens_a_step), spec.layout.micro,
-                                spec.layout.micro == 1 ? "" : "es", name_of(spec.precision.compute)));
+  out += row("a step", fmt::format("{} samples of {}{} tokens = {} tokens, in {} micro-batch{}; {}",
+                                   spec.train.global_batch, spec.data.documents == Documents::varlen ? "at most " : "",
+                                   spec.data.seq, grouped_digits(plan.tokens_a_step), spec.layout.micro,
+                                   spec.layout.micro == 1 ? "" : "es", name_of(spec.precision.compute)));
   for (const SourceUse& use : plan.sources)
     out += row("source", fmt::format("{}: {:.2f} % of the run's samples, {} = {:.2f} epochs of {}{}", use.name,
                                      use.share * 100, grouped_digits(use.used), use.epochs, grouped_digits(use.samples),

@@ -182,8 +182,14 @@ void TrainView::show_start(const Plan& plan, const RunData& data, const std::str
   print(plan_table(spec_, plan));
   print(fmt::format("{:<12} {}", "machine", machine));
   for (const DocumentIndex* index : data.document_indexes())
-    print(fmt::format("{:<12} {} samples {:.1f}% full of {} tokens{}", "documents", grouped_digits(index->samples()),
-                      index->filled() * 100, grouped_digits(index->tokens()), truncated_text(*index)));
+    print(spec_.data.documents == Documents::varlen
+              ? fmt::format("{:<12} {} samples of {:.1f} tokens on average, and no padding, of {} tokens{}",
+                            "documents", grouped_digits(index->samples()),
+                            index->filled() * static_cast<double>(index->T()), grouped_digits(index->tokens()),
+                            truncated_text(*index))
+              : fmt::format("{:<12} {} samples {:.1f}% full of {} tokens{}", "documents",
+                            grouped_digits(index->samples()), index->filled() * 100, grouped_digits(index->tokens()),
+                            truncated_text(*index)));
   if (data.marks_targets()) print(fmt::format("{:<12} tokens of answers alone count in loss and accuracy", "targets"));
   if (data.floor()) print(fmt::format("{:<12} no model can do better than a loss of {:.4f}", "entropy", *data.floor()));
   print(fmt::format("{:<12} {}{}\n", "run folder", folder_.path().string(),

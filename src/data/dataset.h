@@ -2,7 +2,8 @@
 //
 // targets[t] is the token after tokens[t], or kNoTarget. A sample may be several documents, one after another: then the
 // first token of each has kBeginsDocument set, and attention and positions begin anew there. Padding is documents of
-// one token without a target. A sample is a function of its index alone; the sampler decides the order in
+// one token without a target; in samples of variable length it is kPadding, which nothing is to be computed of, and
+// comes after all tokens. A sample is a function of its index alone; the sampler decides the order in
 // which samples are used (sampler.h).
 //
 // Threads: every member may be called from any thread at once.
@@ -18,6 +19,7 @@ namespace lockstep {
 
 inline constexpr std::int32_t kNoTarget = -1;
 inline constexpr std::int32_t kBeginsDocument = std::numeric_limits<std::int32_t>::min();  // a bit, beside the token
+inline constexpr std::int32_t kPadding = -1;                                               // no token
 
 class Dataset {
  public:

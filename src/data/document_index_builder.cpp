@@ -84,6 +84,17 @@ void pack(Samples& to, const Pieces& pieces, std::int64_t T) {
   }
 }
 
+// One after another, until the next does not fit.
+void pack_in_order(Samples& to, const Pieces& pieces, std::int64_t T) {
+  std::int64_t room = 0;
+  for (std::size_t i = 0; i < pieces.first.size(); ++i) {
+    const std::int64_t count = pieces.length[i];
+    if (count > room) to.begin_sample(), room = T;
+    to.add(pieces.first[i], count, pieces.continues[i]);
+    room -= count;
+  }
+}
+
 [[noreturn]] void refuse_unknown(const std::string& name) {
   throw UserError(ExitCode::bad_input_file, fmt::format("{}: it does not say where documents end", name),
                   "use data.documents=stream, or make a token file of the text with `lockstep tokenize`");
@@ -124,9 +135,10 @@ Packed pack_documents(const TokenSource& source, const DocumentIndexSettings& se
                                 name, evaluation.left_out, settings.T),
                     "use a larger data.seq or data.eval_share");
   Packed packed;
-  pack(packed.samples, training, settings.T);
+  const auto samples_of = settings.kind == Documents::varlen ? pack_in_order : pack;
+  samples_of(packed.samples, training, settings.T);
   packed.training = packed.samples.count();
-  if (!evaluation.first.empty()) pack(packed.samples, evaluation, settings.T);
+  if (!evaluation.first.empty()) samples_of(packed.samples, evaluation, settings.T);
   packed.truncated = training.truncated + evaluation.truncated;
   packed.shortened = training.shortened + evaluation.shortened;
   packed.left_out = training.left_out + evaluation.left_out;

@@ -5,11 +5,13 @@
 //             no piece fits.
 //   nosplit   The same of whole documents; of those longer than T, the first T tokens.
 //             Of a source that marks its targets (token_source.h), pieces without one are left out of both.
+//   varlen    The pieces of `packed` in the order of the data: each sample has as many as T has room for until one does
+//             not fit. Nothing is padding, and samples are shorter than T.
 //   masked    Sample w is tokens w·T … w·T + T - 1, as of windowed_dataset.h, cut where documents end.
 //
 // The last documents, with at least `eval_share` of the tokens, are for evaluation, and packed by themselves (masked:
-// the last windows). Packed samples stand in a random order of their own, the same for the same data, so that any run
-// of them is like all; a sample's pieces stand in the order of the data.
+// the last windows). Samples that are packed by best fit stand in a random order of their own, the same for the same
+// data, so that any run of them is like all; a sample's pieces stand in the order of the data.
 //
 // Memory while it is built: about 50 bytes per piece. Failure: UserError (bad_input_file) for a source that does not
 // know its documents or has too few of them.

@@ -8,8 +8,8 @@
 namespace lockstep {
 
 PackedDataset::PackedDataset(const TokenSource& source, const DocumentIndex& index, std::int64_t first,
-                             std::int64_t count)
-    : source_(source), index_(index), first_(first), count_(count) {
+                             std::int64_t count, bool variable)
+    : source_(source), index_(index), first_(first), count_(count), padding_(variable ? kPadding : kBeginsDocument) {
   LOCKSTEP_CHECK(first >= 0 && count >= 0 && first <= index.samples() && count <= index.samples() - first,
                  "{} samples from {} on, of {}", count, first, index.samples());
 }
@@ -30,7 +30,7 @@ void PackedDataset::sample(std::int64_t index, std::span<std::int32_t> tokens, s
     at += count;
   }
   for (; at < T; ++at) {
-    tokens[at] = kBeginsDocument;
+    tokens[at] = padding_;
     targets[at] = kNoTarget;
   }
 }

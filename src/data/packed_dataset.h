@@ -1,8 +1,8 @@
 // Samples of documents, by an index (document_index.h): the pieces of a sample one after another, then padding.
 //
 // Each piece begins a document of its own. A token's target is the next token of its document; the last of a document
-// has none, nor has padding (token 0). Where a document continues in another sample, the first token there is the
-// target of the last one here.
+// has none, nor has padding (token 0, or kPadding where samples are of variable length). Where a document continues in
+// another sample, the first token there is the target of the last one here.
 #pragma once
 #include "data/dataset.h"
 #include "data/document_index.h"
@@ -13,7 +13,8 @@ namespace lockstep {
 class PackedDataset final : public Dataset {
  public:
   // Samples first, first + 1, … of the index, `count` of them. Source and index must outlive this object.
-  PackedDataset(const TokenSource& source, const DocumentIndex& index, std::int64_t first, std::int64_t count);
+  PackedDataset(const TokenSource& source, const DocumentIndex& index, std::int64_t first, std::int64_t count,
+                bool variable = false);
 
   std::int64_t samples() const override { return count_; }
   std::int64_t sequence() const override { return index_.T(); }
@@ -27,6 +28,7 @@ class PackedDataset final : public Dataset {
   const TokenSource& source_;
   const DocumentIndex& index_;
   std::int64_t first_, count_;
+  std::int32_t padding_;
 };
 
 }  // namespace lockstep

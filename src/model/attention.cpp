@@ -16,11 +16,12 @@ HeadNorm::HeadNorm(UnitLayout& layout, const Build& build, int unit, const std::
                         .pieces = {build.on_all_ranks({name + ".weight", {D}}, true)},
                         .init = Init::ones,
                         .frozen = frozen_});
-  rstd_ = build.add({name + ".rstd",
-                     accumulator_of(build.dtype),
-                     {build.tokens(), heads},
-                     {unit, Phase::forward},
-                     {unit, build.how.weights_later || frozen_ ? Phase::input : Phase::weight}});
+  rstd_ = build.add(SlotSpec{name + ".rstd",
+                             accumulator_of(build.dtype),
+                             {build.tokens(), heads},
+                             {unit, Phase::forward},
+                             {unit, build.how.weights_later || frozen_ ? Phase::input : Phase::weight}}
+                        .of(SlotRows::tokens));
   if (build.how.weights_later && !frozen_) held_ = HeldGradient(build, unit, name + ".weight", D);
 }
 
@@ -87,7 +88,6 @@ bool Attention::ends_in_fp8(const Build& b) {
 
 Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNames& names, Slot dy_amax)
     : B_(b.B),
-      T_(b.T),
       heads_(b.spec.heads, b.spec.kv_heads, b.how.split),
       H_(heads_.queries.each),
       K_(heads_.keys.each),
@@ -131,8 +131,8 @@ Attention::Attention(UnitLayout& layout, const Build& b, int unit, const BlockNa
     context_.emplace(b, unit, ContextAttention::Sizes{.heads = H_, .keys = K_, .width = D_, .keeps = keeps});
   } else {
     const Moment forward{unit, Phase::forward}, input{unit, Phase::input};
-    lse_ = b.add({"lse", accumulator_of(b.dtype), {B_, H_, T_}, forward, input});
-    workspace_ = attention_workspace_slot(b, unit, T_, H_, K_, D_);
+    lse_ = b.add(SlotSpec{"lse", accumulator_of(b.dtype), {B_, H_, b.T}, forward, input}.of(SlotRows::tokens, 2));
+    workspace_ = attention_workspace_slot(b, unit, b.T, H_, K_, D_);
   }
   if (b.spec.qk_norm) {
     d_normed_ = b.rows(unit, "d_normed", (H_ + K_) * D_, Phase::input, last, Half::second);
@@ -145,7 +145,7 @@ Tensor Attention::heads(const Tensor& fused, std::int64_t first, std::int64_t co
   return fused.split(1, fused.dim(1) / D_, D_).slice(1, first, count);
 }
 
-Tensor Attention::split(const Tensor& rows) const { return rows.split(0, B_, T_); }
+Tensor Attention::split(const Tensor& rows) const { return rows.split(0, B_, rows.dim(0) / B_); }
 
 Attention::Heads Attention::inputs(const Projected& from, const Call& call) const {
   const Tensor &fused = call.at[from.fused], &turned = from.turned < 0 ? fused : call.at[from.turned];

@@ -73,7 +73,7 @@ class Attention {
   // d_fused is complete when they are turned.
   bool measures_by_turning() const { return rope_ && !query_norm_; }
 
-  std::int64_t B_, T_;
+  std::int64_t B_;
   HeadSplit heads_;
   std::int64_t H_, K_, D_;
   bool rope_;

@@ -44,6 +44,9 @@ struct Execution {
   bool halves = false;                   // of blocks are units (spec/model/model_units.h)
   // What documents there are in samples of several; none: each is one (data/packed_dataset.h).
   std::shared_ptr<const DocumentPairs> documents = {};
+  // Without padding: a micro-batch is one row of documents (B = 1), of as many tokens as they have; T is the room for
+  // it, of several samples, and may be more than the model has positions. `documents` are of such a row.
+  bool varlen = false;
   bool fp8 = false;    // the products of blocks, in a bf16 model (model/fp8_products.h)
   LoraSpec lora = {};  // with it everything else is frozen (model/lora.h)
 };
@@ -138,16 +141,18 @@ struct Build {
   // A slot of (tokens, columns) that lives within one unit; of this rank's own tokens.
   Slot rows(int unit, const std::string& name, std::int64_t columns, Phase born, Phase last,
             Half born_half = Half::first, Half last_half = Half::second) const {
-    return add({name, dtype, {tokens(), columns}, {unit, born}, {unit, last}, born_half, last_half});
+    return add(SlotSpec{name, dtype, {tokens(), columns}, {unit, born}, {unit, last}, born_half, last_half}.of(
+        SlotRows::tokens));
   }
   Slot own_rows(int unit, const std::string& name, std::int64_t columns, Phase born, Phase last,
                 Half born_half = Half::first, Half last_half = Half::second) const {
-    return add({name, dtype, {own_tokens(), columns}, {unit, born}, {unit, last}, born_half, last_half});
+    return add(SlotSpec{name, dtype, {own_tokens(), columns}, {unit, born}, {unit, last}, born_half, last_half}.of(
+        SlotRows::own));
   }
   // Of the second half of a block's forward, after all that a second run of it computes.
   Slot rows_at_end(int unit, const std::string& name, std::int64_t columns) const {
     const Moment forward{unit, Phase::forward};
-    return slots.add({name, dtype, {tokens(), columns}, forward, forward, Half::second});
+    return slots.add(SlotSpec{name, dtype, {tokens(), columns}, forward, forward, Half::second}.of(SlotRows::tokens));
   }
   // The last phase of a block that reads the gradient of what a branch joined: the products of weights, unless dropout
   // has made another of it. `trained`: the branch's last product is.

@@ -9,7 +9,6 @@ namespace lockstep {
 ContextAttention::ContextAttention(const Build& b, int unit, const Sizes& sizes)
     : split_(b.how.context),
       B_(b.B),
-      share_(b.T * split_.heads),
       D_(sizes.width),
       deterministic_(b.how.deterministic),
       documents_(b.how.documents) {
@@ -18,20 +17,21 @@ ContextAttention::ContextAttention(const Build& b, int unit, const Sizes& sizes)
   K_ = own.keys.each;
   const Moment forward{unit, Phase::forward}, input{unit, Phase::input};
   const DType sums = accumulator_of(b.dtype);
-  const std::int64_t segment = share_ / split_.segments();
+  const std::int64_t share = b.T * split_.heads, segment = share / split_.segments();
   // Attention is the first half of a block's forward and the second of its backward.
-  const auto in_forward = [&](const char* name, DType dtype, const Shape& shape) {
-    return b.add({name, dtype, shape, forward, forward, Half::first, Half::first});
+  const auto in_forward = [&](const char* name, DType dtype, const Shape& shape, int rows_dim = 0) {
+    return b.add(
+        SlotSpec{name, dtype, shape, forward, forward, Half::first, Half::first}.of(SlotRows::tokens, rows_dim));
   };
   const auto kept = [&](const char* name, DType dtype, const Shape& shape) {
-    return b.add({name, dtype, shape, forward, input});
+    return b.add(SlotSpec{name, dtype, shape, forward, input}.of(SlotRows::tokens));
   };
-  const auto in_backward = [&](const char* name, DType dtype, const Shape& shape) {
-    return b.add({name, dtype, shape, input, input, Half::second});
+  const auto in_backward = [&](const char* name, DType dtype, const Shape& shape, int rows_dim = 0) {
+    return b.add(SlotSpec{name, dtype, shape, input, input, Half::second}.of(SlotRows::tokens, rows_dim));
   };
-  lse_ = kept("lse", sums, {B_ * H_ * share_});
+  lse_ = kept("lse", sums, {B_ * H_ * share});
   if (split_.heads > 1) {
-    const Shape projected{B_ * share_, (H_ + 2 * K_) * D_}, mixed{B_ * share_, H_ * D_};
+    const Shape projected{B_ * share, (H_ + 2 * K_) * D_}, mixed{B_ * share, H_ * D_};
     projected_ = projected_again_ =
         sizes.keeps ? kept("qkv of heads", b.dtype, projected) : in_forward("qkv of heads", b.dtype, projected);
     if (!sizes.keeps) projected_again_ = in_backward("qkv of heads again", b.dtype, projected);
@@ -40,14 +40,14 @@ ContextAttention::ContextAttention(const Build& b, int unit, const Sizes& sizes)
     d_mixed_ = in_backward("d_attention of heads", b.dtype, mixed);
   }
   if (split_.ring > 1) {
-    const Shape part{B_, segment, H_, D_}, parts{B_, share_, H_, D_};
-    part_ = in_forward("attention to some keys", b.dtype, part);
-    part_lse_ = in_forward("lse of some keys", sums, {B_, H_, segment});
-    part_dq_ = in_backward("dq of some keys", b.dtype, part);
-    dkv_sums_ = in_backward("dk and dv of a ring", sums, {4 * B_ * share_ * K_ * D_});
+    const Shape part{B_, segment, H_, D_}, parts{B_, share, H_, D_};
+    part_ = in_forward("attention to some keys", b.dtype, part, 1);
+    part_lse_ = in_forward("lse of some keys", sums, {B_, H_, segment}, 2);
+    part_dq_ = in_backward("dq of some keys", b.dtype, part, 1);
+    dkv_sums_ = in_backward("dk and dv of a ring", sums, {4 * B_ * share * K_ * D_});
     if (b.dtype != sums) {
-      sums_ = in_forward("attention in sums", sums, parts);
-      dq_sums_ = in_backward("dq in sums", sums, parts);
+      sums_ = in_forward("attention in sums", sums, parts, 1);
+      dq_sums_ = in_backward("dq in sums", sums, parts, 1);
     }
   }
   workspace_ = attention_workspace_slot(b, unit, segment, H_, K_, D_);
@@ -55,12 +55,14 @@ ContextAttention::ContextAttention(const Build& b, int unit, const Sizes& sizes)
 
 ContextAttention::Heads ContextAttention::share_heads(Slot slot, const Heads& own, const Call& call) const {
   if (!exchanges_heads()) return own;
-  const Tensor all = call.at[slot].split(1, H_ + 2 * K_, D_).split(0, B_, share_);
+  const Tensor rows = call.at[slot], all = rows.split(1, H_ + 2 * K_, D_).split(0, B_, rows.dim(0) / B_);
   return {all.slice(2, 0, H_), all.slice(2, H_, K_), all.slice(2, H_ + K_, K_)};
 }
 
 Tensor ContextAttention::share_mixed(Slot slot, const Tensor& own, const Call& call) const {
-  return exchanges_heads() ? call.at[slot].split(1, H_, D_).split(0, B_, share_) : own;
+  if (!exchanges_heads()) return own;
+  const Tensor rows = call.at[slot];
+  return rows.split(1, H_, D_).split(0, B_, rows.dim(0) / B_);
 }
 
 namespace {

@@ -36,7 +36,7 @@ class ContextAttention {
   void exchange_projected(Slot to, const Heads& in, const Call& call) const;
 
   ContextSplit split_;
-  std::int64_t B_, share_;
+  std::int64_t B_;
   std::int64_t H_, K_, D_;  // heads that attention has here
   bool deterministic_;
   std::shared_ptr<const DocumentPairs> documents_;

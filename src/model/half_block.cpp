@@ -12,7 +12,8 @@ BranchSlots half_slots(const Build& b, int unit, const Between& between, bool en
   BranchSlots slots{.between = between};
   const Moment forward{unit, Phase::forward};
   if (b.branches_stand_alone())
-    slots.alone = b.slots.add({"branch", b.dtype, {b.own_tokens(), b.spec.width}, forward, forward});
+    slots.alone =
+        b.slots.add(SlotSpec{"branch", b.dtype, {b.own_tokens(), b.spec.width}, forward, forward}.of(SlotRows::own));
   if (b.spec.dropout > 0)
     slots.d_dropped = b.own_rows(unit, "d_dropped", b.spec.width, Phase::input, b.read_last(ends_trained));
   return slots;

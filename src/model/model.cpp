@@ -10,7 +10,7 @@ namespace lockstep {
 
 Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype, const Execution& how)
     : spec_(spec), B_(B), T_(T), dtype_(dtype), halves_(how.halves) {
-  LOCKSTEP_CHECK(T * how.context.size() <= spec.max_positions, "{} tokens in a model of {} positions",
+  LOCKSTEP_CHECK(how.varlen || T * how.context.size() <= spec.max_positions, "{} tokens in a model of {} positions",
                  T * how.context.size(), spec.max_positions);
   const Build build{spec_, B, T, dtype, slots_, how};
   const ModelUnits all = build.units();
@@ -24,12 +24,14 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype,
   between_.resize(static_cast<std::size_t>(count));
   for (int u = 0; u + 1 < count; ++u) {
     const Shape shape{build.own_tokens(), spec.width};
-    between_[u].y = between_[u + 1].x = build.add_kept(
-        {fmt::format("x.{}", u + 1),
-         dtype,
-         shape,
-         {u, Phase::forward},
-         {u + 1, (all.is_of_block(u + 1) && how.weights_later) || build.frozen() ? Phase::input : Phase::weight}});
+    between_[u].y = between_[u + 1].x = build.add_kept(SlotSpec{
+        fmt::format("x.{}", u + 1),
+        dtype,
+        shape,
+        {u, Phase::forward},
+        {u + 1, (all.is_of_block(u + 1) && how.weights_later) || build.frozen()
+                    ? Phase::input
+                    : Phase::weight}}.of(SlotRows::own));
     if (!build.hands_back(u + 1)) continue;
     const bool ends_trained =
         !all.halves
@@ -37,12 +39,13 @@ Model::Model(const ModelSpec& spec, std::int64_t B, std::int64_t T, DType dtype,
             : (all.is_of_block(u) && u == all.first_of(static_cast<int>(all.block_of(u)) + 1) ? build.trained().out
                                                                                               : build.trained().down);
     between_[u].dy = between_[u + 1].dx =
-        slots_.add({fmt::format("dx.{}", u + 1),
-                    dtype,
-                    shape,
-                    {u + 1, Phase::input},
-                    {u, all.is_of_block(u) ? build.last_of_branch_gradient(ends_trained) : Phase::weight},
-                    Half::second});
+        slots_.add(SlotSpec{fmt::format("dx.{}", u + 1),
+                            dtype,
+                            shape,
+                            {u + 1, Phase::input},
+                            {u, all.is_of_block(u) ? build.last_of_branch_gradient(ends_trained) : Phase::weight},
+                            Half::second}
+                       .of(SlotRows::own));
     if (!all.is_of_block(u)) continue;
     const bool ends_attention = all.halves && u == all.first_of(static_cast<int>(all.block_of(u)) + 1);
     between_[u].dy_amax = between_[u + 1].dx_amax =

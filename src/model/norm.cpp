@@ -14,11 +14,12 @@ Norm::Norm(UnitLayout& layout, const Build& b, int unit, const std::string& name
                        .frozen = frozen_});
   };
   const auto statistic = [&](const char* what) {
-    return b.add({name + what,
-                  accumulator_of(b.dtype),
-                  {b.own_tokens()},
-                  {unit, Phase::forward},
-                  {unit, holds || frozen_ ? Phase::input : Phase::weight}});
+    return b.add(SlotSpec{name + what,
+                          accumulator_of(b.dtype),
+                          {b.own_tokens()},
+                          {unit, Phase::forward},
+                          {unit, holds || frozen_ ? Phase::input : Phase::weight}}
+                     .of(SlotRows::own));
   };
   weight_ = vector(".weight", Init::ones);
   rstd_ = statistic(".rstd");

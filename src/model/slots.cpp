@@ -11,6 +11,19 @@
 
 namespace lockstep {
 
+Shape Activations::Room::Kind::shape_of(const RowExtent& extent) const {
+  if (rows == SlotRows::fixed) return shape;
+  const bool own = rows == SlotRows::own;
+  const std::int64_t used = own ? extent.own : extent.tokens, room = own ? extent.own_room : extent.room;
+  if (used == room) return shape;
+  const std::int64_t all = shape[rows_dim];  // of any size that its layer makes of the tokens
+  LOCKSTEP_CHECK(all * used % room == 0, "{} rows for {} of {} tokens", all, used, room);
+  std::array<std::int64_t, Shape::kMaxDims> dims{};
+  for (int i = 0; i < shape.dims(); ++i) dims[static_cast<std::size_t>(i)] = shape[i];
+  dims[static_cast<std::size_t>(rows_dim)] = all * used / room;
+  return Shape(std::span(dims).first(static_cast<std::size_t>(shape.dims())));
+}
+
 Slot Slots::add(SlotSpec spec) {
   if (phases_are_whole_) spec.born_half = Half::first, spec.last_half = Half::second;
   slots_.push_back(std::move(spec));
@@ -176,7 +189,7 @@ std::vector<StepActivations::Move> moves_of(const Placed& placed, const Activati
     const auto action = [&](std::int64_t happening) { return run.actions[static_cast<std::size_t>(happening)]; };
     for (const Places::Absent& one : places.absent) {
       const std::vector<std::int64_t>& offsets = places.offsets[static_cast<std::size_t>(one.place)];
-      const auto& [dtype, shape] = room.kinds[static_cast<std::size_t>(one.first)];
+      const auto& [dtype, shape, rows, rows_dim] = room.kinds[static_cast<std::size_t>(one.first)];
       const auto at = [&](int kind) {
         return view(room.buffer, dtype, {shape.elements()},
                     (room.begin + offsets[static_cast<std::size_t>(kind)]) / size_of(dtype));
@@ -225,7 +238,7 @@ void StepActivations::set_up(const Slots& slots, const InTurn& list, bool in_tur
     room->kind_of.push_back(here ? static_cast<int>(kinds.specs.size()) : -1);
     if (!here) continue;
     kinds.specs.push_back(&s);
-    room->kinds.push_back({s.dtype, s.shape});
+    room->kinds.push_back({s.dtype, s.shape, s.rows, s.rows_dim});
   }
   for (std::size_t i = 0; i < slots.all().size(); ++i) {
     const int second = room->kind_of[static_cast<std::size_t>(slots.again()[i])];

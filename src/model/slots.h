@@ -36,6 +36,17 @@ using Slot = int;
 
 enum class Half : std::uint8_t { first, second };
 
+// What a slot has rows of: all tokens of the micro-batch that are here, those that are this rank's between products, or
+// something else (a sum, a tile). Without padding (Execution::varlen) a micro-batch may have fewer tokens than there is
+// room for.
+enum class SlotRows : std::uint8_t { fixed, tokens, own };
+
+// How many tokens a micro-batch has here, and how many there is room for; of `own` rows too.
+struct RowExtent {
+  std::int64_t tokens = 1, room = 1;
+  std::int64_t own = 1, own_room = 1;
+};
+
 // Of a slot that is elsewhere between its unit's forward and backward, where the list gives it time: its two lives.
 enum class SlotOffload : std::uint8_t { none, goes, comes_back };
 
@@ -49,6 +60,13 @@ struct SlotSpec {
   Half last_half = Half::second;
   SlotOffload offload = SlotOffload::none;
   bool handed_on = true;  // from a stage to another; else whoever needs it there goes without
+  SlotRows rows = SlotRows::fixed;
+  int rows_dim = 0;  // of the shape: as many as there are tokens, or a multiple or a fraction of them
+
+  SlotSpec of(SlotRows what, int dim = 0) && {
+    rows = what, rows_dim = dim;
+    return std::move(*this);
+  }
 };
 
 class Slots {
@@ -90,6 +108,9 @@ class Activations {
     struct Kind {
       DType dtype;
       Shape shape;
+      SlotRows rows;
+      int rows_dim;
+      Shape shape_of(const RowExtent& extent) const;
     };
     Buffer buffer;
     std::int64_t begin = 0;  // the byte of it where places begin
@@ -103,28 +124,31 @@ class Activations {
   Activations(std::shared_ptr<const Room> room, std::vector<std::int64_t> offsets)
       : room_(std::move(room)), offsets_(std::move(offsets)) {}
 
-  Tensor operator[](Slot slot) const {
+  // With the rows of a micro-batch; without an extent, with all there is room for.
+  Tensor at(Slot slot, const RowExtent& extent) const {
     if (slot < 0) return {};
     const int kind = room_->kind_of[static_cast<std::size_t>(slot)];
     const std::int64_t offset = kind < 0 ? -1 : offsets_[static_cast<std::size_t>(kind)];
     if (offset < 0) return {};
-    const auto& [dtype, shape] = room_->kinds[static_cast<std::size_t>(kind)];
-    return view(room_->buffer, dtype, shape, (room_->begin + offset) / size_of(dtype));
+    const Room::Kind& of = room_->kinds[static_cast<std::size_t>(kind)];
+    return view(room_->buffer, of.dtype, of.shape_of(extent), (room_->begin + offset) / size_of(of.dtype));
   }
-  Tensor again(Slot slot) const { return slot < 0 ? Tensor{} : (*this)[room_->again[static_cast<std::size_t>(slot)]]; }
+  Tensor operator[](Slot slot) const { return at(slot, {}); }
+  Slot again(Slot slot) const { return slot < 0 ? slot : room_->again[static_cast<std::size_t>(slot)]; }
 
  private:
   std::shared_ptr<const Room> room_;
   std::vector<std::int64_t> offsets_;
 };
 
-// One micro-batch's activations as a phase sees them: in their first lives, or, after again(), in their second where
-// they have one. The activations outlive it.
+// One micro-batch's activations as a phase sees them: with as many rows as it has tokens; in their first lives, or,
+// after again(), in their second where they have one. The activations outlive it.
 class PhaseActivations {
  public:
-  PhaseActivations(const Activations& all) : all_(&all) {}  // NOLINT: implicit on purpose
+  PhaseActivations(const Activations& all, const RowExtent& extent = {})  // NOLINT: implicit on purpose
+      : all_(&all), extent_(extent) {}
 
-  Tensor operator[](Slot slot) const { return again_ ? all_->again(slot) : (*all_)[slot]; }
+  Tensor operator[](Slot slot) const { return all_->at(again_ ? all_->again(slot) : slot, extent_); }
   PhaseActivations again() const {
     PhaseActivations second = *this;
     second.again_ = true;
@@ -133,6 +157,7 @@ class PhaseActivations {
 
  private:
   const Activations* all_;
+  RowExtent extent_;
   bool again_ = false;
 };
 

@@ -21,11 +21,12 @@
 
 namespace lockstep {
 
-// What a micro-batch brings with it: B samples, T tokens of each, which may be some of them.
+// What a micro-batch brings with it: B samples, T tokens of each, which may be some of them; without padding, one row
+// of documents (Execution::varlen).
 struct Batch {
   ConstTensor tokens;     // (B, T) int32
   ConstTensor targets;    // (B·T) int32, kIgnoredTarget where no loss is taken
-  ConstTensor positions;  // (T) int32
+  ConstTensor positions;  // (T) int32; none without padding
   // Of samples that are several documents (kernels/attention.h): each token's position in its document, (B, T) int32,
   // and where in the sample the documents begin of the tokens that attention has here, (B, their number). None:
   // positions are as above, and a sample is one document.

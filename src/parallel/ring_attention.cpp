@@ -41,15 +41,18 @@ RingAttention::Exchange RingAttention::exchange(const ConstTensor& out, const Te
   return both;
 }
 
-Tensor RingAttention::share(int turn) const {
-  const std::int64_t elements = 2 * heads_of_share().elements();
+Tensor RingAttention::share(int turn, std::int64_t T) const {
+  const std::int64_t elements = 2 * sizes_.B * split_.share(T) * sizes_.keys * sizes_.width;
   return view(shares_, sizes_.dtype, {elements}, turn % 2 * elements);
 }
 
-Shape RingAttention::heads_of_share() const { return {sizes_.B, split_.share(sizes_.T), sizes_.keys, sizes_.width}; }
+Shape RingAttention::half_of(const Tensor& share) const {
+  const std::int64_t each = 2 * sizes_.B * sizes_.keys * sizes_.width;
+  return {sizes_.B, share.elements() / each, sizes_.keys, sizes_.width};
+}
 
-Tensor RingAttention::keys_of(const Tensor& share) const { return half(share, 0).reshape(heads_of_share()); }
-Tensor RingAttention::values_of(const Tensor& share) const { return half(share, 1).reshape(heads_of_share()); }
+Tensor RingAttention::keys_of(const Tensor& share) const { return half(share, 0).reshape(half_of(share)); }
+Tensor RingAttention::values_of(const Tensor& share) const { return half(share, 1).reshape(half_of(share)); }
 
 RingAttention::Sees RingAttention::sees(int c, int of_share, int k) const {
   const std::int64_t query = split_.segment_begins(sizes_.T, own(), c);
@@ -57,31 +60,32 @@ RingAttention::Sees RingAttention::sees(int c, int of_share, int k) const {
   return key < query ? Sees::all : key == query ? Sees::itself : Sees::nothing;
 }
 
-template <class T>
-T RingAttention::segment(const T& x, std::int64_t c) const {
-  const std::int64_t tokens = split_.segment(sizes_.T);
+template <class X>
+X RingAttention::segment(const X& x, std::int64_t c) const {
+  const std::int64_t tokens = x.dim(1) / split_.segments();
   return x.slice(1, c * tokens, tokens);
 }
 
-template <class T>
-T RingAttention::lse_of(const T& lse, std::int64_t c) const {
-  const Shape shape{sizes_.B, sizes_.heads, split_.segment(sizes_.T)};
+template <class X>
+X RingAttention::lse_of(const X& lse, std::int64_t c) const {
+  const std::int64_t rows = sizes_.B * sizes_.heads;
+  const Shape shape{sizes_.B, sizes_.heads, lse.elements() / (rows * split_.segments())};
   return lse.reshape({split_.segments() * shape.elements()})
       .slice(0, c * shape.elements(), shape.elements())
       .reshape(shape);
 }
 
-AttentionDropout RingAttention::dropout_of(AttentionDropout dropout, int c, int of_share, int k) const {
-  dropout.first_query = split_.segment_begins(sizes_.T, own(), c);
-  dropout.first_key = split_.segment_begins(sizes_.T, of_share, k);
+AttentionDropout RingAttention::dropout_of(AttentionDropout dropout, std::int64_t T, int c, int of_share, int k) const {
+  dropout.first_query = split_.segment_begins(T, own(), c);
+  dropout.first_key = split_.segment_begins(T, of_share, k);
   return dropout;
 }
 
-DocumentMask RingAttention::documents_of(const Documents& documents, int c, int of_share, int k) const {
+DocumentMask RingAttention::documents_of(const Documents& documents, std::int64_t T, int c, int of_share, int k) const {
   if (!documents.starts) return {};
-  const std::int64_t query = split_.segment_begins(sizes_.T, own(), c);
-  const std::int64_t key = split_.segment_begins(sizes_.T, of_share, k);
-  const std::int64_t tokens = split_.segment(sizes_.T);
+  const std::int64_t query = split_.segment_begins(T, own(), c);
+  const std::int64_t key = split_.segment_begins(T, of_share, k);
+  const std::int64_t tokens = split_.segment(T);
   const bool counts = documents.expected && ranks_.device() == Device::meta;
   return {.starts = documents.starts.slice(1, c * tokens, tokens),
           .first_key = key,
@@ -89,25 +93,28 @@ DocumentMask RingAttention::documents_of(const Documents& documents, int c, int 
 }
 
 RingAttention::Turning RingAttention::begin(const ConstTensor& k, const ConstTensor& v, Stream& stream) const {
-  Turning turning(*this);
+  Turning turning(*this, tokens_of(k));
   if (ring() == 1) return turning;
-  copy_heads({.y = keys_of(share(0)), .x = k}, stream);
-  copy_heads({.y = values_of(share(0)), .x = v}, stream);
+  copy_heads({.y = keys_of(share(0, tokens_of(k))), .x = k}, stream);
+  copy_heads({.y = values_of(share(0, tokens_of(k))), .x = v}, stream);
   turning.pass_on();
   return turning;
 }
 
-void RingAttention::Turning::pass_on() { under_way_ = ring_->exchange(ring_->share(turn_), ring_->share(turn_ + 1)); }
+void RingAttention::Turning::pass_on() {
+  under_way_ = ring_->exchange(ring_->share(turn_, T_), ring_->share(turn_ + 1, T_));
+}
 
 Tensor RingAttention::Turning::next() {
   under_way_.wait();
   ++turn_;
   if (turn_ + 1 < ring_->ring()) pass_on();
-  return ring_->share(turn_);
+  return ring_->share(turn_, T_);
 }
 
 void RingAttention::forward(const Forward& a, Stream& stream) const {
   const Tensor& to = a.sums ? a.sums : a.o;
+  const std::int64_t T = tokens_of(a.q);
   std::array<bool, 2> begun{};
   const auto attend = [&](int of_share, const ConstTensor& keys, const ConstTensor& values) {
     for (int c = 0; c < split_.segments(); ++c)
@@ -123,8 +130,8 @@ void RingAttention::forward(const Forward& a, Stream& stream) const {
                            .v = segment(values, k),
                            .scale = a.scale,
                            .causal = what == Sees::itself,
-                           .dropout = dropout_of(a.dropout, c, of_share, k),
-                           .documents = documents_of(a.documents, c, of_share, k)},
+                           .dropout = dropout_of(a.dropout, T, c, of_share, k),
+                           .documents = documents_of(a.documents, T, c, of_share, k)},
                           stream);
         if (!in_place)
           attention_merge(
@@ -142,6 +149,7 @@ void RingAttention::forward(const Forward& a, Stream& stream) const {
 }
 
 void RingAttention::backward(const Backward& a, Turning& turning, Stream& stream) const {
+  const std::int64_t T = tokens_of(a.q);
   // The gradients of one pair of segments.
   struct Gradients {
     Tensor dq, dk, dv;
@@ -159,9 +167,9 @@ void RingAttention::backward(const Backward& a, Turning& turning, Stream& stream
                         .lse = lse_of(a.lse, c),
                         .scale = a.scale,
                         .causal = sees(c, of_share, k) == Sees::itself,
-                        .dropout = dropout_of(a.dropout, c, of_share, k),
+                        .dropout = dropout_of(a.dropout, T, c, of_share, k),
                         .deterministic = a.deterministic,
-                        .documents = documents_of(a.documents, c, of_share, k),
+                        .documents = documents_of(a.documents, T, c, of_share, k),
                         .workspace = a.workspace},
                        stream);
   };

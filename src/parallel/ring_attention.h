@@ -35,7 +35,7 @@ class RingAttention {
 
  public:
   struct Sizes {
-    std::int64_t B, T;                // of a micro-batch: samples, and tokens of a whole one
+    std::int64_t B, T;                // of a micro-batch: samples, and tokens of a whole one, at most
     std::int64_t heads, keys, width;  // query heads and key/value heads that attention has here, and how wide they are
     DType dtype;
   };
@@ -70,9 +70,10 @@ class RingAttention {
 
    private:
     friend RingAttention;
-    explicit Turning(const RingAttention& ring) : ring_(&ring) {}
+    Turning(const RingAttention& ring, std::int64_t T) : ring_(&ring), T_(T) {}
     void pass_on();
     const RingAttention* ring_;
+    std::int64_t T_;
     int turn_ = 0;
     Exchange under_way_ = {};
   };
@@ -100,17 +101,19 @@ class RingAttention {
   int own() const { return static_cast<int>(split_.ring_rank()); }
   int share_at(int turn) const { return (own() - turn + ring()) % ring(); }  // whose keys are here then
   Exchange exchange(const ConstTensor& out, const Tensor& in) const;
-  Tensor share(int turn) const;  // keys, then values, flat
-  Shape heads_of_share() const;  // (B, share, K, D)
+  // T: the tokens of a whole sample of the call, which may have fewer than there is room for.
+  std::int64_t tokens_of(const ConstTensor& share) const { return share.dim(1) * split_.ring; }
+  Tensor share(int turn, std::int64_t T) const;  // keys, then values, flat
+  Shape half_of(const Tensor& share) const;      // (B, its tokens, K, D)
   Tensor keys_of(const Tensor& share) const;
   Tensor values_of(const Tensor& share) const;
   Sees sees(int c, int of_share, int k) const;
-  template <class T>
-  T segment(const T& x, std::int64_t c) const;
-  template <class T>
-  T lse_of(const T& lse, std::int64_t c) const;
-  DocumentMask documents_of(const Documents& documents, int c, int of_share, int k) const;
-  AttentionDropout dropout_of(AttentionDropout dropout, int c, int of_share, int k) const;
+  template <class X>
+  X segment(const X& x, std::int64_t c) const;
+  template <class X>
+  X lse_of(const X& lse, std::int64_t c) const;
+  DocumentMask documents_of(const Documents& documents, std::int64_t T, int c, int of_share, int k) const;
+  AttentionDropout dropout_of(AttentionDropout dropout, std::int64_t T, int c, int of_share, int k) const;
 
   Communicator& ranks_;
   ContextSplit split_;

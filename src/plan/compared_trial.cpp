@@ -73,7 +73,7 @@ ComparedTrial::ComparedTrial(const RunSpec& spec, const RunData& data, const Com
     : spec_(spec), data_(data), options_(options), rounds_(static_cast<std::size_t>(spec.layout.ranks())) {
   compared_.layout = spec.layout;
   compared_.threads = options.process ? options.process->threads : threads_of(spec);
-  compared_.tokens_a_step = spec.train.global_batch * spec.data.seq;
+  compared_.tokens_a_step = data.tokens_of(spec.train.global_batch);
   compared_.waits_measured = !on_gpu();
   if (spec.sync.takes_local_steps()) compared_.every = spec.sync.every;
 }

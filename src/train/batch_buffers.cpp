@@ -27,9 +27,23 @@ BatchBuffers::BatchBuffers(const ModelSpec& spec, const Sizes& sizes, const Rank
   if (sizes.documents) {
     in_document_ = memory.allocate(batches * tokens * 4, Tag::data);
     starts_ = memory.allocate(batches * attended * 4, Tag::data);
-    sample_starts_.resize(static_cast<std::size_t>(sizes.T));
+    row_starts_.resize(static_cast<std::size_t>(sizes.varlen ? sizes.B / sizes.micro * sizes.T : sizes.T));
   }
+  LOCKSTEP_CHECK(!sizes.varlen || (sizes.documents && (sizes.loss_B == sizes.B || sizes.loss_B == 0)),
+                 "samples without padding, of which {} of {} have their losses here", sizes.loss_B, sizes.B);
   if (sizes.scaled) scaled_ = memory.allocate(8, Tag::data);
+  const BatchRows::Sizes of_batch{.B = sizes.B,
+                                  .T = sizes.T,
+                                  .micro = sizes.micro,
+                                  .context = sizes.context,
+                                  .varlen = sizes.varlen,
+                                  .least = sizes.least_tokens,
+                                  .expected = sizes.expected_tokens};
+  for (Place& place : places_) {
+    place.rows = BatchRows(of_batch);
+    if (sizes.loss_B != sizes.B)
+      place.others_rows = BatchRows({.B = sizes.loss_B, .T = sizes.T, .micro = sizes.micro, .context = sizes.context});
+  }
   if (memory.device() != Device::meta)
     for (Place& place : places_) {
       place.tokens = HostBuffer(tokens * 4, stream);
@@ -76,7 +90,10 @@ void BatchBuffers::set(std::span<const std::int32_t> tokens, std::span<const std
   place_ = place;
   const bool meta = stream.device() == Device::meta;
   Place& at = places_[place];
-  if (!meta) count_targets(targets);
+  if (!meta) {
+    at.rows.find(tokens);
+    count_targets(targets, place);
+  }
   sum_over(ranks_.replicas, std::span(valid_));
   at.valid_targets = std::accumulate(valid_.begin(), valid_.end(), std::int64_t{0});
   sum_over(ranks_.others, at.valid_targets);
@@ -88,7 +105,8 @@ void BatchBuffers::set_apart(std::span<const std::int32_t> tokens, std::span<con
   first_sample_ = first;
   place_ = place;
   if (stream.device() == Device::meta) return;
-  count_targets(targets);
+  places_[place].rows.find(tokens);
+  count_targets(targets, place);
   places_[place].valid_targets = std::accumulate(valid_.begin(), valid_.end(), std::int64_t{0});
   take(tokens, targets, place, stream);
 }
@@ -99,13 +117,21 @@ void BatchBuffers::take(std::span<const std::int32_t> tokens, std::span<const st
   LOCKSTEP_CHECK(std::ssize(tokens) == sizes_.B * sizes_.T, "{} tokens for {} samples of {}", tokens.size(), sizes_.B,
                  sizes_.T);
   Place& at = places_[place];
-  const auto put = [&](std::span<std::int32_t> here, std::span<const std::int32_t> all) {
-    for (std::size_t i = 0; i < here.size(); ++i)
-      here[i] = all[static_cast<std::size_t>(place_of(static_cast<std::int64_t>(i)))];
+  // What is no row of a micro-batch keeps `otherwise`, as do its rows of padding.
+  const auto put = [](std::span<std::int32_t> here, std::span<const std::int32_t> all, const BatchRows& rows,
+                      std::int32_t otherwise) {
+    for (int m = 0; m < rows.micros(); ++m) {
+      const std::span micro =
+          here.subspan(static_cast<std::size_t>(m * rows.room()), static_cast<std::size_t>(rows.room()));
+      for (std::int64_t i = 0; i < rows.room(); ++i) {
+        const std::int64_t from = i < rows.count(m) ? rows.place(m, i) : BatchRows::kNone;
+        micro[static_cast<std::size_t>(i)] = from < 0 ? otherwise : all[static_cast<std::size_t>(from)];
+      }
+    }
   };
-  put(at.tokens.as<std::int32_t>(), tokens);
-  if (sizes_.documents) set_documents(tokens, place, stream);
-  put(at.targets.as<std::int32_t>(), targets);
+  put(at.tokens.as<std::int32_t>(), tokens, at.rows, 0);
+  if (sizes_.documents && sizes_.B > 0) set_documents(tokens, place, stream);
+  put(at.targets.as<std::int32_t>(), targets, loss_rows(place), kIgnoredTarget);
   // A batch without a target has loss and gradient zero.
   for (std::size_t i = 0; i < valid_.size(); ++i) {
     const double scale = valid_[i] > 0 ? 1.0 / static_cast<double>(valid_[i]) : 0.0;
@@ -120,13 +146,16 @@ void BatchBuffers::take(std::span<const std::int32_t> tokens, std::span<const st
                stream);
 }
 
-void BatchBuffers::count_targets(std::span<const std::int32_t> targets) {
+void BatchBuffers::count_targets(std::span<const std::int32_t> targets, int place) {
   LOCKSTEP_CHECK(std::ssize(targets) == sizes_.loss_B * sizes_.T, "{} targets for {} samples of {}", targets.size(),
                  sizes_.loss_B, sizes_.T);
   std::ranges::fill(valid_, 0);
-  const std::int64_t losses = sizes_.loss_B * sizes_.tokens(), each = losses / scales();
-  for (std::int64_t i = 0; i < losses; ++i)
-    if (targets[static_cast<std::size_t>(place_of(i))] != kIgnoredTarget) ++valid_[static_cast<std::size_t>(i / each)];
+  const BatchRows& rows = loss_rows(place);
+  for (int m = 0; m < rows.micros(); ++m)
+    for (std::int64_t i = 0; i < rows.count(m); ++i)
+      if (const std::int64_t from = rows.place(m, i);
+          from >= 0 && targets[static_cast<std::size_t>(from)] != kIgnoredTarget)
+        ++valid_[sizes_.by_micro_batch ? static_cast<std::size_t>(m) : 0];
 }
 
 Tensor BatchBuffers::tokens(int kept) const {
@@ -144,33 +173,42 @@ Tensor BatchBuffers::losses(int kept) const {
   return view(losses_, sizes_.sums, {count}, kept * count);
 }
 
+// Attention's rows are samples, or, without padding, micro-batches.
 void BatchBuffers::set_documents(std::span<const std::int32_t> tokens, int place, Stream& stream) {
   Place& at = places_[place];
-  const auto T = static_cast<std::size_t>(sizes_.T);
-  const std::int64_t here = sizes_.tokens(), share = sizes_.context.share(sizes_.T);
   const std::span own = at.tokens.as<std::int32_t>(), in_document = at.in_document.as<std::int32_t>(),
                   starts = at.starts.as<std::int32_t>();
   for (std::int32_t& token : own) token &= ~kBeginsDocument;
-  for (std::int64_t b = 0; b < sizes_.B; ++b) {
-    const std::span sample = tokens.subspan(static_cast<std::size_t>(b) * T, T);
-    std::int32_t start = 0;
-    for (std::size_t t = 0; t < T; ++t) {
-      if (sample[t] & kBeginsDocument) start = static_cast<std::int32_t>(t);
-      sample_starts_[t] = start;
+  const std::int64_t rows = sizes_.varlen ? sizes_.micro : sizes_.B;
+  const std::int64_t room = sizes_.B * sizes_.tokens() / rows,
+                     share_room = sizes_.B * sizes_.context.share(sizes_.T) / rows;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t T = sizes_.varlen ? at.rows.whole(static_cast<int>(row)) : sizes_.T;
+    find_starts(tokens, place, row, T);
+    for (std::int64_t t = 0; t < sizes_.context.tokens(T); ++t) {
+      const std::int64_t position = sizes_.context.position(T, t);
+      in_document[static_cast<std::size_t>(row * room + t)] =
+          static_cast<std::int32_t>(position) - row_starts_[static_cast<std::size_t>(position)];
     }
-    for (std::int64_t t = 0; t < here; ++t) {
-      const std::int64_t position = sizes_.context.position(sizes_.T, t);
-      in_document[static_cast<std::size_t>(b * here + t)] =
-          static_cast<std::int32_t>(position) - sample_starts_[static_cast<std::size_t>(position)];
-    }
-    for (std::int64_t t = 0; t < share; ++t)
-      starts[static_cast<std::size_t>(b * share + t)] =
-          sample_starts_[static_cast<std::size_t>(sizes_.context.share_position(sizes_.T, t))];
+    for (std::int64_t t = 0; t < sizes_.context.share(T); ++t)
+      starts[static_cast<std::size_t>(row * share_room + t)] =
+          row_starts_[static_cast<std::size_t>(sizes_.context.share_position(T, t))];
   }
-  const std::int64_t first = kept(place) * sizes_.B;
-  upload_later(view(in_document_, DType::i32, {sizes_.B * here}, first * here), at.in_document.as<char>().data(),
-               stream);
-  upload_later(view(starts_, DType::i32, {sizes_.B * share}, first * share), at.starts.as<char>().data(), stream);
+  const std::int64_t first = kept(place) * rows;
+  upload_later(view(in_document_, DType::i32, {rows * room}, first * room), at.in_document.as<char>().data(), stream);
+  upload_later(view(starts_, DType::i32, {rows * share_room}, first * share_room), at.starts.as<char>().data(), stream);
+}
+
+// A sample begins a document, and so does each token of padding.
+void BatchBuffers::find_starts(std::span<const std::int32_t> tokens, int place, std::int64_t row, std::int64_t T) {
+  const BatchRows& rows = places_[static_cast<std::size_t>(place)].rows;
+  std::int32_t start = 0;
+  for (std::int64_t t = 0; t < T; ++t) {
+    const std::int64_t from = sizes_.varlen ? rows.place_in_whole(static_cast<int>(row), t) : row * sizes_.T + t;
+    if (from < 0 || from % sizes_.T == 0 || (tokens[static_cast<std::size_t>(from)] & kBeginsDocument))
+      start = static_cast<std::int32_t>(t);
+    row_starts_[static_cast<std::size_t>(t)] = start;
+  }
 }
 
 void BatchBuffers::scale_loss(const ConstTensor& control, Stream& stream) {
@@ -179,30 +217,28 @@ void BatchBuffers::scale_loss(const ConstTensor& control, Stream& stream) {
                        stream);
 }
 
-std::int64_t BatchBuffers::place_of(std::int64_t i) const {
-  const std::int64_t T = sizes_.tokens();
-  return i / T * sizes_.T + sizes_.context.position(sizes_.T, i % T);
-}
-
 Batch BatchBuffers::micro_batch(int m, std::uint64_t dropout_seed, bool training, int before) const {
-  const std::int64_t B = sizes_.B / sizes_.micro, T = sizes_.tokens(), first = m * B;
+  const BatchRows& rows = rows_before(before);
+  const std::int64_t samples = sizes_.B / sizes_.micro, B = sizes_.varlen ? 1 : samples, tokens = rows.count(m),
+                     T = tokens / B, first = m * rows.room();
   const bool own_losses = sizes_.loss_B == sizes_.B;
   const int at = kept((place_ + before) % kPlaces);
-  const auto part = [&](const Tensor& all) { return own_losses ? all.slice(0, first * T, B * T) : Tensor{}; };
-  Batch batch{.tokens = tokens(at).slice(0, first * T, B * T).reshape({B, T}),
+  const auto part = [&](const Tensor& all) { return own_losses ? all.slice(0, first, tokens) : Tensor{}; };
+  Batch batch{.tokens = this->tokens(at).slice(0, first, tokens).reshape({B, T}),
               .targets = part(targets(at)),
-              .positions = view(positions_, DType::i32, {T}),
+              .positions = sizes_.varlen ? ConstTensor{} : view(positions_, DType::i32, {T}),
               .loss_scale = loss_scale(at, m),
               .losses = part(losses(at)),
-              .first_sample = first_sample_ + first,
+              .first_sample = first_sample_ + m * samples,
               .dropout_seed = dropout_seed,
               .training = training,
               .micro = m};
   if (!training) batch.likeliest = part(targets(at));
   if (sizes_.documents) {
-    const std::int64_t share = sizes_.context.share(sizes_.T);
-    batch.in_document = view(in_document_, DType::i32, {B, T}, (at * sizes_.B + first) * T);
-    batch.starts = view(starts_, DType::i32, {B, share}, (at * sizes_.B + first) * share);
+    // As many as tokens here, for each rank that heads are exchanged with.
+    const std::int64_t heads = sizes_.context.heads, place = at * sizes_.B * sizes_.tokens() + first;
+    batch.in_document = view(in_document_, DType::i32, {B, T}, place);
+    batch.starts = view(starts_, DType::i32, {B, T * heads}, place * heads);
   }
   if (cos_.memory()) {
     const Shape shape{sizes_.documents ? sizes_.T : T, spec_.head_width / 2};
@@ -228,7 +264,15 @@ void BatchBuffers::fetch_likeliest(int place, Stream& stream) {
 
 double BatchBuffers::own_losses(int place) const {
   const Place& at = places_[place];
-  const auto sum = [](const auto& losses) { return std::accumulate(losses.begin(), losses.end(), 0.0); };
+  const BatchRows& rows = loss_rows(place);
+  const auto sum = [&](const auto& losses) {
+    double all = 0;
+    for (int m = 0; m < rows.micros() && !losses.empty(); ++m) {  // there are none on meta
+      const auto begin = losses.begin() + m * rows.room();
+      all = std::accumulate(begin, begin + rows.count(m), all);
+    }
+    return all;
+  };
   if (!sizes_.has_head) return 0;
   return sizes_.sums == DType::f64 ? sum(at.losses.as<double>()) : sum(at.losses.as<float>());
 }

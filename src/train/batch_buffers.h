@@ -8,6 +8,9 @@
 // ranks it is summed over, and the loss that is told stays the global batch's. Every buffer is allocated by the
 // constructor; setting a batch allocates nothing.
 //
+// Samples without padding are one row of documents in each micro-batch (train/batch_rows.h): the buffers have room for
+// samples of T tokens, and a micro-batch is the beginning of its own.
+//
 // Where steps overlap (spec/pipeline/pipedream.h) the device keeps the batch of the step before as well, whose last
 // micro-batches have their backward beside the next one. Where every micro-batch is an update of its own, the loss's
 // denominator is the number of targets that count in the micro-batch, over all ranks.
@@ -27,6 +30,7 @@
 #include "spec/model/model_spec.h"
 #include "tensor/memory.h"
 #include "tensor/transfer.h"
+#include "train/batch_rows.h"
 
 namespace lockstep {
 
@@ -45,6 +49,8 @@ class BatchBuffers {
     bool by_micro_batch = false;  // the denominator is
     ContextSplit context = {};
     bool documents = false;  // samples are several: tokens say where they begin (data/dataset.h)
+    bool varlen = false;     // those that are have no padding
+    std::int64_t least_tokens = 1, expected_tokens = 0;        // of such a micro-batch (train/batch_rows.h)
     std::int64_t tokens() const { return context.tokens(T); }  // of a sample, here
   };
   // The ranks whose gradients are summed, and the stages of a pipeline that work at the same part of the batch; on the
@@ -77,6 +83,10 @@ class BatchBuffers {
   // Micro-batch m of it, or of the batch set `before` it (0 or 1). The seed of dropout is that of the step; the tensors
   // are views of the buffers here. Without training the head marks the targets that were the likeliest, in their place.
   Batch micro_batch(int m, std::uint64_t dropout_seed, bool training, int before = 0) const;
+  // How many tokens it has here, of those there is room for.
+  RowExtent extent(int m, const TensorSplit& split, int before = 0) const {
+    return rows_before(before).extent(m, split);
+  }
   // Targets and losses of all loss_B samples.
   RemoteLoss::Tensors loss_tensors() const;
   // After the batch's last forward: copies its losses to the host, without waiting.
@@ -109,14 +119,23 @@ class BatchBuffers {
   Evaluated evaluated(int place) const;
   // The same of a batch that was set apart, whose loss is not a mean but a sum. All stages call it.
   Evaluated evaluated_apart(int place) const;
-  // The index of token i of those here among the tokens of whole samples.
-  std::int64_t place_of(std::int64_t i) const;
+  // What the batch that was set last has here.
+  const BatchRows& rows() const { return places_[static_cast<std::size_t>(place_)].rows; }
 
  private:
   struct Place {
     HostBuffer tokens, targets, loss_scale, losses, in_document, starts;
     std::int64_t valid_targets = 0;  // of the global batch
+    BatchRows rows;                  // of this rank's samples
+    BatchRows others_rows = {};      // of those whose losses are computed here, where they are others
   };
+  const BatchRows& loss_rows(int place) const {
+    const Place& at = places_[static_cast<std::size_t>(place)];
+    return sizes_.loss_B == sizes_.B ? at.rows : at.others_rows;
+  }
+  const BatchRows& rows_before(int before) const {
+    return places_[static_cast<std::size_t>((place_ + before) % kPlaces)].rows;
+  }
   // Of a micro-batch of the batch in this place of the device.
   Tensor loss_scale(int kept, int micro) const {
     if (sizes_.scaled) return view(scaled_, sizes_.sums, {1});
@@ -128,9 +147,10 @@ class BatchBuffers {
   Tensor tokens(int kept) const;
   Tensor targets(int kept) const;
   Tensor losses(int kept) const;
-  void count_targets(std::span<const std::int32_t> targets);
-  // Where in its sample the document of each token begins.
+  void count_targets(std::span<const std::int32_t> targets, int place);
+  // Where in its row of attention the document of each token begins.
   void set_documents(std::span<const std::int32_t> tokens, int place, Stream& stream);
+  void find_starts(std::span<const std::int32_t> tokens, int place, std::int64_t row, std::int64_t T);
   void take(std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets, int place, Stream& stream);
   std::array<double, 2> own_totals(int place) const;
   double own_losses(int place) const;  // their sum; zero where another stage has them
@@ -141,8 +161,8 @@ class BatchBuffers {
   Buffer tokens_, targets_, losses_, positions_, cos_, sin_, loss_scale_;
   // Where samples are documents: (B, tokens), (B, share), and all positions that there are.
   Buffer in_document_, starts_, every_position_;
-  std::vector<std::int32_t> sample_starts_;  // of one, on the host
-  Buffer scaled_;                            // the weight of a target times the loss scale
+  std::vector<std::int32_t> row_starts_;  // of one sample or row, on the host
+  Buffer scaled_;                         // the weight of a target times the loss scale
   // Targets that count, of those of all ranks: of each micro-batch where its denominator is its own, else of all.
   std::vector<std::int64_t> valid_;
   int place_ = 0;  // of the batch that was set last

@@ -1,5 +1,6 @@
 #include "train/rank_setup.h"
 
+#include "base/integers.h"
 #include "comm/single_rank.h"
 #include "parallel/zero_shards.h"
 
@@ -58,8 +59,10 @@ std::shared_ptr<const Model> make_model(const Options& o, const DataParallel& dp
     how.stage_of_block = stage_of_block(o, stream);
   if (how.loss_tokens == 0) how.loss_tokens = dp.loss_tokens();
   // A server runs none of it, and asks it for the layout of its weights.
-  const std::int64_t samples = dp.serves() ? share_of(o.B, o.layout, 0).count : dp.own().count;
-  return std::make_shared<const Model>(o.spec, samples / o.layout.micro, how.context.tokens(o.T),
+  const std::int64_t samples = (dp.serves() ? share_of(o.B, o.layout, 0).count : dp.own().count) / o.layout.micro;
+  if (o.how.varlen) how.documents = RankSetup::row_of_documents(o, dp, rank);
+  const std::int64_t rows = o.how.varlen ? 1 : samples;
+  return std::make_shared<const Model>(o.spec, rows, how.context.tokens(samples / rows * o.T),
                                        storage_types(o.precision).compute, how);
 }
 
@@ -92,6 +95,13 @@ std::unique_ptr<DataParallel> make_dp(const Options& o, int rank, const MeshGrou
 }
 
 }  // namespace
+
+std::shared_ptr<const DocumentPairs> RankSetup::row_of_documents(const Options& o, const DataParallel& dp, int rank) {
+  const std::int64_t samples = (dp.serves() ? share_of(o.B, o.layout, 0).count : dp.own().count) / o.layout.micro;
+  const std::int64_t multiple = o.layout.context_split(rank).multiple(), least = least_tokens(o.layout);
+  auto row = o.how.documents->in_row(samples, multiple);
+  return row->length() >= least ? row : o.how.documents->in_row(samples, round_up(least, multiple));
+}
 
 TensorSplit RankSetup::Options::split(int rank) const {
   TensorSplit split = layout.tensor_split(rank);

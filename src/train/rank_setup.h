@@ -93,6 +93,14 @@ struct RankSetup {
   std::int64_t step_group() const {
     return step_groups() == 1 ? 0 : options.layout.dp_rank(rank()) / options.sync.together();
   }
+  // Of a micro-batch without padding, which is one row (Execution::varlen): what is expected.
+  std::shared_ptr<const DocumentPairs> row_of_documents() const { return row_of_documents(options, *dp, rank()); }
+  static std::shared_ptr<const DocumentPairs> row_of_documents(const Options& options, const DataParallel& dp,
+                                                               int rank);
+  // Of such a micro-batch, of all ranks that split it: that each of them has one.
+  static std::int64_t least_tokens(const LayoutSpec& layout) {
+    return layout.sp == Switch::on ? layout.cp * layout.tp : 1;
+  }
   // The type of losses, and of sums.
   DType sums() const { return accumulator_of(model.dtype()); }
 

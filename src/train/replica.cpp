@@ -129,22 +129,23 @@ double Replica::evaluate(std::span<const std::int32_t> tokens, std::span<const s
   executor_.set_batch(tokens, targets, 0);
   BatchBuffers& batch = executor_.batch();
   const Model& model = setup_.model;
-  const std::int64_t V = model.spec().vocabulary, rows = model.B() * model.T();
+  const std::int64_t V = model.spec().vocabulary, room = model.B() * model.T();
   const std::int64_t wanted = setup_.dp->own().count * setup_.options.T * V;
   LOCKSTEP_CHECK(logits.empty() || std::ssize(logits) == wanted, "room for {} logits of {}", logits.size(), wanted);
   Buffer whole;
   const Part columns = model.head().vocabulary();
-  if (!logits.empty()) whole = setup_.memory.allocate(rows * columns.each * size_of(setup_.sums()), Tag::workspace);
+  if (!logits.empty()) whole = setup_.memory.allocate(room * columns.each * size_of(setup_.sums()), Tag::workspace);
   executor_.begin(false, state_.batches());
   for (const Action& action : setup_.step.evaluation) {
     executor_.run(action);
     if (logits.empty() || action.kind != ActionKind::forward || action.unit != model.units() - 1) continue;
+    const std::int64_t rows = batch.rows().count(action.micro);
     const Tensor out = view(whole, setup_.sums(), {rows, columns.each});
     executor_.logits(out, action);
     const std::vector<double> values = to_doubles(out, setup_.stream);
     for (std::int64_t row = 0; row < rows; ++row)
-      std::copy_n(values.begin() + row * columns.each, columns.count,
-                  logits.begin() + batch.place_of(action.micro * rows + row) * V + columns.first);
+      if (const std::int64_t place = batch.rows().place(action.micro, row); place >= 0)
+        std::copy_n(values.begin() + row * columns.each, columns.count, logits.begin() + place * V + columns.first);
   }
   executor_.settle_links();
   // Every rank of a layer has some columns, every rank of a sample some rows, and the last stage has them all.

@@ -1,6 +1,7 @@
 #include "train/run_data.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/checksum.h"
 #include "base/error.h"
@@ -93,7 +94,7 @@ WeightSteps first_weight(const WeightSteps& weight) {
 
 }  // namespace
 
-RunData::RunData(const RunSpec& spec) : T_(spec.data.seq) {
+RunData::RunData(const RunSpec& spec) : T_(spec.data.seq), varlen_(spec.data.documents == Documents::varlen) {
   const DataSpec& d = spec.data;
   if (d.synthetic) {
     add_synthetic(spec);
@@ -140,8 +141,8 @@ void RunData::add(const RunSpec& spec, const SourceSpec& source) {
                             {.kind = spec.data.documents, .T = T_, .eval_share = source.eval_share}, opened.name);
     corpus_bytes_ += part.index->bytes();
     const std::int64_t train = part.index->training_samples(), eval = part.index->evaluation_samples();
-    part.training = std::make_unique<PackedDataset>(*part.source, *part.index, 0, train);
-    if (eval > 0) part.evaluation = std::make_unique<PackedDataset>(*part.source, *part.index, train, eval);
+    part.training = std::make_unique<PackedDataset>(*part.source, *part.index, 0, train, varlen_);
+    if (eval > 0) part.evaluation = std::make_unique<PackedDataset>(*part.source, *part.index, train, eval, varlen_);
   }
   // By the source's name, so that a source that is added leaves the orders of the others as they were.
   const std::string use = source.name.empty() ? "data order" : "data order of " + source.name;
@@ -191,6 +192,10 @@ std::shared_ptr<const DocumentPairs> RunData::mean_documents(std::int64_t sample
 }
 
 SampleWork RunData::sample_work() const { return documents_ ? documents_->work() : SampleWork::of_sequence(T_); }
+
+std::int64_t RunData::tokens_of(std::int64_t samples) const {
+  return varlen_ ? std::llround(static_cast<double>(samples) * sample_work().tokens) : samples * T_;
+}
 
 std::vector<const DocumentIndex*> RunData::document_indexes() const {
   std::vector<const DocumentIndex*> all;

@@ -58,6 +58,8 @@ class RunData {
   std::shared_ptr<const DocumentPairs> documents() const { return documents_; }
   // What a training sample is, for the useful work of a step (spec/model/model_flops.h).
   SampleWork sample_work() const;
+  // That a step computes on in so many training samples: T each or, without padding, as many as they have on average.
+  std::int64_t tokens_of(std::int64_t samples) const;
   // Of samples that are packed, by source: what part of them are tokens, and of how many tokens documents were
   // truncated.
   std::vector<const DocumentIndex*> document_indexes() const;
@@ -88,6 +90,7 @@ class RunData {
             std::span<std::int32_t> targets) const;
 
   std::int64_t T_;
+  bool varlen_;
   std::int64_t corpus_bytes_ = 0;
   std::optional<double> floor_;
   std::unique_ptr<SyntheticLanguage> language_;

@@ -20,7 +20,7 @@ std::optional<ContextParallel::Options> context_options(const RankSetup& setup) 
   return ContextParallel::Options{.split = o.layout.context_split(setup.rank()),
                                   .overlap = setup.dp->overlaps(),
                                   .sizes = {.B = setup.model.B(),
-                                            .T = o.T,
+                                            .T = setup.model.T() * o.layout.cp,
                                             .heads = heads.queries.each,
                                             .keys = heads.keys.each,
                                             .width = o.spec.head_width,
@@ -41,7 +41,10 @@ BatchBuffers::Sizes batch_sizes(const RankSetup& setup) {
           .overlaps = setup.step.unflushed.has_value(),
           .by_micro_batch = setup.step.unflushed && !setup.step.unflushed->stage.accumulates(),
           .context = o.layout.context_split(setup.rank()),
-          .documents = o.how.documents != nullptr};
+          .documents = o.how.documents != nullptr,
+          .varlen = o.how.varlen,
+          .least_tokens = RankSetup::least_tokens(o.layout),
+          .expected_tokens = o.how.varlen && setup.on_meta() && own.count > 0 ? setup.row_of_documents()->length() : 0};
 }
 
 StepActivations make_activations(const RankSetup& setup, Memory& memory) {
@@ -59,11 +62,12 @@ Memory& activation_memory(const RankSetup& setup) {
 
 // Messages between ranks are not captured, nor are copies in other streams that come beside the next step. Masks of
 // dropout are keyed on a number that the host gives out, another one for each step. Under [sparsity] a mask step lays
-// out anew what updates read.
+// out anew what updates read. Without padding, steps have other sizes each time.
 bool steps_repeat(const RankSetup& setup) {
   const RankSetup::Options& o = setup.options;
-  return o.capture && !setup.step.unflushed && setup.ranks.replicas.size() == 1 && o.spec.dropout == 0 &&
-         o.spec.attention_dropout == 0 && o.how.memory.offloads_to() == Offload::none && !o.sparsity;
+  return o.capture && !o.how.varlen && !setup.step.unflushed && setup.ranks.replicas.size() == 1 &&
+         o.spec.dropout == 0 && o.spec.attention_dropout == 0 && o.how.memory.offloads_to() == Offload::none &&
+         !o.sparsity;
 }
 
 // Every tensor between units has this shape.

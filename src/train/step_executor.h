@@ -77,7 +77,7 @@ class StepExecutor {
   // After the forward of the last unit: the logits of a micro-batch's tokens (rows, columns of head().vocabulary()).
   void logits(const Tensor& out, const Action& forward);
   // In the places of the step's list.
-  const Activations& activations(int micro) const { return activations_.of(micro); }
+  PhaseActivations activations(int micro) const { return {activations_.of(micro), extent_of(micro)}; }
 
   // Shows the steps that follow, until told otherwise (null). Where the stream runs ahead they wait for it after every
   // action, unless the watch does without (step_watch.h).
@@ -106,9 +106,16 @@ class StepExecutor {
   void wait_for_readers();
   void capture_halves(std::int64_t batch_number);
   Call call(const Action& action, const Batch& batch) const;
-  const Activations& activations_at(int micro) const {
-    if (!training_) return activations_.of_forwards(micro);
-    return activations_.of(window_ ? window_->place(micro) : micro);
+  PhaseActivations activations_at(int micro) const {
+    const RowExtent extent = extent_of(micro);
+    if (!training_) return {activations_.of_forwards(micro), extent};
+    return {activations_.of(window_ ? window_->place(micro) : micro), extent};
+  }
+  // How many tokens the micro-batch has.
+  RowExtent extent_of(int micro) const {
+    const TensorSplit& split = tensor_.split();
+    if (!window_ || !training_) return batch_.extent(micro, split);
+    return batch_.extent(window_->of_step(micro), split, window_->steps_before(micro));
   }
   int micro_of_gradient(int micro) const { return window_ ? window_->of_gradient(micro) : micro; }
 

@@ -143,6 +143,7 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
                                          .deterministic = spec.train.deterministic,
                                          .memory = spec.memory,
                                          .documents = data_->documents(),
+                                         .varlen = spec.data.documents == Documents::varlen,
                                          .lora = spec.lora},
                                  .halt_on_bad_value = spec.train.bad_values == BadValues::stop,
                                  .host_threads = threads_,

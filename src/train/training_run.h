@@ -221,7 +221,7 @@ class TrainingRun {
   // What they take, by the ranks of this rank's kind.
   CopyBytes copy_bytes() const { return lockstep::copy_bytes(written_here()); }
 
-  std::int64_t tokens_a_step() const { return spec_.train.global_batch * spec_.data.seq; }  // of all ranks
+  std::int64_t tokens_a_step() const { return data_->tokens_of(spec_.train.global_batch); }  // of all ranks
 
  private:
   int rank() const { return ranks_ ? ranks_->rank() : 0; }

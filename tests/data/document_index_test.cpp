@@ -83,7 +83,7 @@ struct Made {
   std::unique_ptr<const DocumentIndex> index;
   Made(std::vector<std::int64_t> lengths, const DocumentIndexSettings& how)
       : source(std::move(lengths)), settings(how), index(open_document_index("", source, how, "the data")) {}
-  PackedDataset all() const { return {source, *index, 0, index->samples()}; }
+  PackedDataset all() const { return {source, *index, 0, index->samples(), settings.kind == Documents::varlen}; }
 };
 
 // Walks all samples: `visit(sample, token)` for each that is no padding, after what every sample promises was checked.
@@ -95,6 +95,11 @@ void each_token(const Made& made, Visit&& visit) {
     const auto [tokens, targets] = sample_of(all, s);
     bool padding = false;
     for (std::size_t t = 0; t < tokens.size(); ++t) {
+      if (made.settings.kind == Documents::varlen && (padding || tokens[t] == kPadding)) {
+        padding = true;
+        ASSERT_TRUE(t > 0 && tokens[t] == kPadding && targets[t] == kNoTarget) << s << ", " << t;
+        continue;
+      }
       const bool begins = (tokens[t] & kBeginsDocument) != 0;
       const std::int32_t token = tokens[t] & ~kBeginsDocument;
       // Where tokens do not follow each other, a document begins; so it does at every token of the padding.
@@ -164,6 +169,46 @@ TEST(DocumentIndex, WithoutSplittingTruncatesAndPads) {
   EXPECT_EQ(made.index->truncated(), truncated);
 }
 
+// Documents in their order; each sample is as long as they are until one does not fit.
+TEST(DocumentIndex, OfVariableLengthHasEveryTokenOnceAndInOrder) {
+  std::vector<std::int64_t> lengths = text_lengths(700, 8);
+  lengths[3] = 0;  // as other programs may write them
+  const std::int64_t T = 300;
+  const Made made(lengths, {Documents::varlen, T, 0.1});
+  std::int64_t next = 0, of_sample = -1, begin = 0;
+  std::vector<std::int64_t> begins;
+  each_token(made, [&](std::int64_t s, std::size_t token) {
+    ASSERT_EQ(static_cast<std::int64_t>(token), next);
+    if (s != of_sample) {
+      ASSERT_EQ(s, of_sample + 1);
+      ASSERT_LE(next - begin, T);
+      of_sample = s, begin = next;
+      begins.push_back(next);
+    }
+    ++next;
+  });
+  EXPECT_EQ(next, made.source.tokens());
+  EXPECT_EQ(made.index->truncated(), 0);
+  EXPECT_GT(made.source.tokens(), 0.6 * static_cast<double>(T * std::ssize(begins)));
+  // No sample could have had the piece that begins the next one.
+  for (std::int64_t s = 0; s + 1 < made.index->samples(); ++s) {
+    std::int64_t tokens = 0;
+    for (std::int64_t i = 0; i < made.index->pieces(s); ++i) tokens += made.index->piece(s, i).count;
+    EXPECT_TRUE(s + 1 == made.index->training_samples() || tokens + made.index->piece(s + 1, 0).count > T) << s;
+  }
+}
+
+TEST(DocumentIndex, OfVariableLengthSplitsWhatIsLongerThanASample) {
+  const Made made({9, 3, 25, 4, 1}, {Documents::varlen, 10});
+  std::vector<std::vector<std::int64_t>> samples;
+  for (std::int64_t s = 0; s < made.index->samples(); ++s) {
+    samples.emplace_back();
+    for (std::int64_t i = 0; i < made.index->pieces(s); ++i)
+      samples.back().push_back(made.index->piece(s, i).count * (made.index->piece(s, i).continues ? -1 : 1));
+  }
+  EXPECT_EQ(samples, (std::vector<std::vector<std::int64_t>>{{9}, {3}, {-10}, {-10}, {5, 4, 1}}));
+}
+
 TEST(DocumentIndex, MasksTheWindowsOfAStream) {
   const Made made(text_lengths(40, 3), {Documents::masked, 128, 0.2});
   const WindowSplit split = split_windows("", made.source.tokens(), 128, 0.2);
@@ -178,7 +223,7 @@ TEST(DocumentIndex, MasksTheWindowsOfAStream) {
 }
 
 TEST(DocumentIndex, KeepsTheLastDocumentsForEvaluation) {
-  for (const Documents kind : {Documents::packed, Documents::nosplit}) {
+  for (const Documents kind : {Documents::packed, Documents::nosplit, Documents::varlen}) {
     const Made made(text_lengths(500, 4), {kind, 256, 0.1});
     std::int64_t last_trained = -1, first_evaluated = made.source.tokens(), evaluated = 0;
     each_token(made, [&](std::int64_t s, std::size_t at) {
@@ -211,7 +256,7 @@ TEST(DocumentIndex, RefusesDataThatDoesNotKnowItsDocuments) {
     void read(std::int64_t, std::span<std::int32_t> to) const override { std::ranges::fill(to, 0); }
     std::uint64_t fingerprint() const override { return 0; }
   } row;
-  for (const Documents kind : {Documents::masked, Documents::packed, Documents::nosplit}) {
+  for (const Documents kind : {Documents::masked, Documents::packed, Documents::nosplit, Documents::varlen}) {
     try {
       open_document_index("", row, {kind, 10}, "row.tokens");
       FAIL();

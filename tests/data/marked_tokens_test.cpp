@@ -198,7 +198,7 @@ TEST_F(MarkedTokens, GiveSamplesTheirTargetsAndNoOthers) {
   std::vector<bool> first(whole.ids.size());  // of its document
   std::size_t at = 0;
   for (const Marked& one : all) first[at] = true, at += one.ids.size();
-  for (const Documents kind : {Documents::masked, Documents::packed, Documents::nosplit}) {
+  for (const Documents kind : {Documents::masked, Documents::packed, Documents::nosplit, Documents::varlen}) {
     const auto index = open_document_index("", file, {kind, T, 0}, "the data");
     const PackedDataset set(file, *index, 0, index->samples());
     std::vector<int> seen(whole.ids.size());

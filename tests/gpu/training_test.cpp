@@ -94,9 +94,10 @@ TEST_F(TrainingOnTheGpu, GivesTheSameBitsTwiceInTheMemoryThatMetaSaid) {
   }
 }
 
-// Masks of documents, positions that begin anew, and padding; with one rank the steps are captured.
+// Masks of documents, positions that begin anew, and padding; with one rank the steps are captured, but for samples of
+// variable length.
 TEST_F(TrainingOnTheGpu, LearnsFromDocumentsWhatTheCpuLearns) {
-  for (const Documents documents : {Documents::masked, Documents::packed, Documents::nosplit})
+  for (const Documents documents : {Documents::masked, Documents::packed, Documents::nosplit, Documents::varlen})
     for (const PositionKind positions : {PositionKind::rope, PositionKind::learned}) {
       RunSpec spec = small_run(RunDevice::cuda, Precision::fp32);
       if (positions == PositionKind::learned) {

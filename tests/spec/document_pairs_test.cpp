@@ -51,5 +51,21 @@ TEST(DocumentPairs, OfSegmentsAddUpToTheWhole) {
   EXPECT_LT(all.pairs(36, 0, 12), all.pairs(12, 0, 12));
 }
 
+// A row of samples without padding has all their pairs, also where it is shorter than the longest of them.
+TEST(DocumentPairs, OfARowWithoutPaddingAreThoseOfItsSamples) {
+  const std::int64_t T = 48;
+  std::vector<std::int64_t> lengths(T + 1);
+  lengths[16] = lengths[48] = 1;
+  const DocumentPairs samples(2, T, lengths);
+  for (const std::int64_t count : {1, 3, 8})
+    for (const std::int64_t multiple : {1, 5, 64}) {
+      const auto row = samples.in_row(count, multiple);
+      const std::int64_t tokens = 32 * count;
+      EXPECT_EQ(row->length(), std::min((tokens + multiple - 1) / multiple * multiple, T * count));
+      EXPECT_NEAR(row->all_pairs(), static_cast<double>(count) * samples.all_pairs(), 1e-6);
+      EXPECT_NEAR(row->work().tokens, static_cast<double>(tokens), 1e-9);
+    }
+}
+
 }  // namespace
 }  // namespace lockstep::tests

@@ -54,8 +54,17 @@ struct TokenBatch {
   std::vector<std::int32_t> tokens, targets;
 };
 
-// Where samples are to be several documents, they are, of lengths from one token to all.
-inline TokenBatch random_batch(const Replica::Options& o, unsigned seed) {
+// Cuts a sample to its first so many tokens; kPadding follows.
+inline void shorten(TokenBatch& batch, const Replica::Options& o, std::int64_t sample, std::int64_t tokens) {
+  const auto first = static_cast<std::size_t>(sample * o.T + tokens);
+  batch.targets[first - 1] = kNoTarget;
+  for (std::size_t at = first; at < static_cast<std::size_t>((sample + 1) * o.T); ++at)
+    batch.tokens[at] = kPadding, batch.targets[at] = kNoTarget;
+}
+
+// Where samples are to be several documents, they are, of lengths from one token to all. Without padding they have so
+// many `tokens`; 0: as many as come.
+inline TokenBatch random_batch(const Replica::Options& o, unsigned seed, std::int64_t tokens = 0) {
   std::mt19937 random(seed);
   TokenBatch batch;
   for (std::int64_t i = 0; i < o.B * o.T; ++i) {
@@ -66,6 +75,8 @@ inline TokenBatch random_batch(const Replica::Options& o, unsigned seed) {
     batch.tokens[at] |= kBeginsDocument;
     if (at > 0) batch.targets[at - 1] = kNoTarget;
   }
+  for (std::int64_t sample = 0; o.how.varlen && sample < o.B; ++sample)
+    shorten(batch, o, sample, tokens > 0 ? tokens : 1 + static_cast<std::int64_t>(random() % o.T));
   return batch;
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <random>
 
@@ -169,14 +170,14 @@ void expect_learns_as_one_rank(const MeshCase& one) {
 }
 
 void expect_costs_as_on_meta(const MeshCase& one, const MemorySpec& memory_spec,
-                             const std::shared_ptr<const DocumentPairs>& documents) {
+                             const std::shared_ptr<const DocumentPairs>& documents, bool varlen) {
   const Replica::Options options{.spec = one.model.spec,
                                  .B = one.B,
                                  .T = one.T,
                                  .layout = one.layout,
                                  .precision = Precision::fp32,
                                  .seed = 5,
-                                 .how = {.memory = memory_spec, .documents = documents}};
+                                 .how = {.memory = memory_spec, .documents = documents, .varlen = varlen}};
   struct Costs {
     Ledger::Rows rows, offloaded;
     StepMessages messages;
@@ -186,7 +187,7 @@ void expect_costs_as_on_meta(const MeshCase& one, const MemorySpec& memory_spec,
     Replica replica(options, {ranks, ranks}, memory, stream, offload);
     replica.init_weights();
     const std::size_t before = log.begun();
-    const TokenBatch batch = random_batch(options, 1);
+    const TokenBatch batch = random_batch(options, 1, varlen ? std::llround(documents->work().tokens) : 0);
     const auto given = [&, share = replica.given()](const std::vector<std::int32_t>& whole) {
       return std::span(whole).subspan(static_cast<std::size_t>(share.first * options.T),
                                       static_cast<std::size_t>(share.count * options.T));

@@ -29,8 +29,9 @@ std::vector<MeshCase> mesh_sample(std::size_t count, unsigned seed);
 // first step's gradient tensors and all weights to 1e-5, and two steps, tensor by tensor, but for rounding
 // (train/rounding_check.h).
 void expect_learns_as_one_rank(const MeshCase& one);
-// Every rank's ledger, what it offloads, and messages of a step are what meta says of that rank.
+// Every rank's ledger, what it offloads, and messages of a step are what meta says of that rank. Samples without
+// padding have as many tokens as are expected.
 void expect_costs_as_on_meta(const MeshCase& one, const MemorySpec& memory = {},
-                             const std::shared_ptr<const DocumentPairs>& documents = {});
+                             const std::shared_ptr<const DocumentPairs>& documents = {}, bool varlen = false);
 
 }  // namespace lockstep::tests

@@ -11,6 +11,7 @@
 #include "support/learning_ranks.h"
 #include "support/mesh_matrix.h"
 #include "support/naive_model.h"
+#include "support/one_by_one.h"
 #include "support/program.h"
 #include "support/tiny_specs.h"
 #include "tensor/meta/stream.h"
@@ -29,94 +30,6 @@ Replica::Options document_options(ModelSpec spec, Precision precision, std::int6
   Replica::Options options{.spec = spec, .B = B, .T = T, .precision = precision, .seed = 5};
   options.how.documents = some_documents(T);
   return options;
-}
-
-// What a batch gives: its loss, its logits and every gradient.
-struct Found {
-  double loss = 0;
-  std::vector<double> logits;
-  std::vector<std::pair<std::string, std::vector<double>>> gradients;
-};
-
-Found run_batch(const Replica::Options& options, const TokenBatch& batch) {
-  HostRun run(options);
-  run.replica->init_weights();
-  Found found;
-  found.logits.resize(static_cast<std::size_t>(options.B * options.T * options.spec.vocabulary));
-  run.replica->evaluate(batch.tokens, batch.targets, found.logits);
-  found.loss = run.replica->compute_gradients(batch.tokens, batch.targets);
-  for (const auto& t : run.replica->tensors())
-    if (!t.runs.empty()) found.gradients.emplace_back(t.tensor.name, to_doubles(t.gradient, *run.stream));
-  return found;
-}
-
-struct Document {
-  std::size_t begin, count;  // in the batch
-};
-std::vector<Document> documents_of(const TokenBatch& batch, std::int64_t T) {
-  std::vector<Document> all;
-  for (std::size_t at = 0; at < batch.tokens.size(); ++at) {
-    if (at % static_cast<std::size_t>(T) == 0 || batch.tokens[at] < 0) all.push_back({at, 0});
-    ++all.back().count;
-  }
-  return all;
-}
-
-// Of its documents, each by itself in a plain batch of one sample: the mean over all targets.
-Found run_one_by_one(const Replica::Options& options, const TokenBatch& batch) {
-  Found sum;
-  sum.logits.resize(static_cast<std::size_t>(options.B * options.T * options.spec.vocabulary));
-  const auto valid = [](std::span<const std::int32_t> targets) {
-    return static_cast<double>(std::ssize(targets) - std::ranges::count(targets, kNoTarget));
-  };
-  for (const Document& d : documents_of(batch, options.T)) {
-    Replica::Options alone = options;
-    alone.B = 1;
-    alone.T = static_cast<std::int64_t>(d.count);
-    alone.how.documents = nullptr;
-    const auto part = [&](const std::vector<std::int32_t>& all) {
-      const auto first = all.begin() + static_cast<std::ptrdiff_t>(d.begin);
-      return std::vector<std::int32_t>(first, first + static_cast<std::ptrdiff_t>(d.count));
-    };
-    TokenBatch own{part(batch.tokens), part(batch.targets)};
-    own.tokens[0] &= ~kBeginsDocument;
-    const Found one = run_batch(alone, own);
-    const double share = valid(own.targets) / valid(batch.targets);
-    sum.loss += one.loss * share;
-    std::ranges::copy(one.logits, sum.logits.begin() + static_cast<std::ptrdiff_t>(d.begin) * options.spec.vocabulary);
-    if (sum.gradients.empty()) {
-      sum.gradients = one.gradients;
-      for (auto& [name, values] : sum.gradients) std::ranges::fill(values, 0);
-    }
-    for (std::size_t i = 0; i < sum.gradients.size(); ++i)
-      for (std::size_t k = 0; k < sum.gradients[i].second.size(); ++k)
-        sum.gradients[i].second[k] += share * one.gradients[i].second[k];
-  }
-  return sum;
-}
-
-double norm(std::span<const double> values) {
-  double squares = 0;
-  for (const double v : values) squares += v * v;
-  return std::sqrt(squares);
-}
-
-// Of two lists of numbers, over the norm of the second, or over `least`.
-double relative(std::span<const double> a, std::span<const double> b, double least = 0) {
-  std::vector<double> off(a.begin(), a.end());
-  for (std::size_t i = 0; i < off.size(); ++i) off[i] -= b[i];
-  return norm(off) / std::max(norm(b), least);
-}
-
-void expect_same(const Found& packed, const Found& alone, double tolerance, const std::string& what) {
-  EXPECT_NEAR(packed.loss, alone.loss, tolerance * alone.loss) << what;
-  EXPECT_LT(relative(packed.logits, alone.logits), tolerance) << what << ", logits";
-  ASSERT_EQ(packed.gradients.size(), alone.gradients.size());
-  double all = 0;
-  for (const auto& [name, values] : alone.gradients) all = std::hypot(all, norm(values));
-  for (std::size_t i = 0; i < alone.gradients.size(); ++i)
-    EXPECT_LT(relative(packed.gradients[i].second, alone.gradients[i].second, 1e-6 * all), tolerance)
-        << what << ", " << alone.gradients[i].first;
 }
 
 class DocumentsOf : public ::testing::TestWithParam<NamedSpec> {};
@@ -158,7 +71,7 @@ TEST_P(DocumentsOf, HaveTheLogitsOfThePublishedModel) {
     if (!t.runs.empty()) values[t.tensor.name] = to_doubles(t.master, *run.stream);
   Values logits(static_cast<std::size_t>(options.B * options.T * options.spec.vocabulary));
   run.replica->evaluate(batch.tokens, batch.targets, logits);
-  for (const Document& d : documents_of(batch, options.T)) {
+  for (const PlacedDocument& d : documents_of(batch, options.T)) {
     std::vector<int> tokens(batch.tokens.begin() + static_cast<std::ptrdiff_t>(d.begin),
                             batch.tokens.begin() + static_cast<std::ptrdiff_t>(d.begin + d.count));
     tokens[0] &= ~kBeginsDocument;

@@ -128,7 +128,7 @@ TEST_F(DataOfARun, DocumentsForEvaluationAreNeverTrainedOn) {
   TokenFileWriter writer(folder_ / "documents.tokens", 1000);
   for (std::int32_t d = 0; d < kDocuments; ++d) writer.add(std::vector<std::int32_t>(kEach, d));
   writer.finish();
-  for (const Documents documents : {Documents::packed, Documents::nosplit}) {
+  for (const Documents documents : {Documents::packed, Documents::nosplit, Documents::varlen}) {
     RunSpec run = spec(3);
     run.data.tokens = folder_ / "documents.tokens";
     run.data.seq = kT;
@@ -140,7 +140,7 @@ TEST_F(DataOfARun, DocumentsForEvaluationAreNeverTrainedOn) {
       evaluates ? of.evaluation_batch(first, tokens, targets) : of.training_batch(first, tokens, targets);
       std::map<std::int32_t, int> all;
       for (std::size_t i = 0; i < tokens.size(); ++i) {
-        const std::int32_t token = tokens[i] & ~kBeginsDocument;
+        const std::int32_t token = tokens[i] == kPadding ? 0 : tokens[i] & ~kBeginsDocument;
         if (token > 0) ++all[token];  // 0 is padding too
       }
       return all;

@@ -10,8 +10,9 @@ namespace lockstep::cuda {
 
 namespace {
 
-constexpr int kProposals = 8;   // that are timed
-constexpr int kRounds = 7;      // of which the median counts
+constexpr int kProposals = 8;  // that are timed
+constexpr int kRounds = 7;     // of which the median counts
+constexpr std::size_t kMostPlans = 4096;
 constexpr double kGain = 0.99;  // a proposal further down must be faster by this: noise alone changes nothing
 
 // Two points of a stream and the time between them.
@@ -152,6 +153,8 @@ void Products::multiply(const MatmulArgs& m, void* workspace, std::int64_t works
                                .scale_b = m.scale_b ? m.scale_b.raw() : nullptr,
                                .workspace = workspace,
                                .stream = stream.native()};
+  // Micro-batches without padding have ever other sizes: what was planned for the old ones is let go.
+  if (plans_.size() >= kMostPlans && !plans_.contains(form)) plans_.clear();
   std::unique_ptr<ProductPlan>& kept = plans_[form];
   if (!kept) {
     auto made = std::make_unique<ProductPlan>(form, handle_);

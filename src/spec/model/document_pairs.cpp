@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/integers.h"
 
 namespace lockstep {
 
@@ -37,6 +38,24 @@ DocumentPairs::DocumentPairs(std::span<const Weighted> all) : shares_(all[0].pai
     work_.tokens += share * pairs->work_.tokens;
     work_.squares += share * pairs->work_.squares;
   }
+}
+
+std::shared_ptr<const DocumentPairs> DocumentPairs::in_row(std::int64_t samples, std::int64_t multiple) const {
+  const auto n = static_cast<double>(samples);
+  const std::int64_t tokens = std::max<std::int64_t>(1, std::llround(n * work_.tokens)),
+                     N = std::min(round_up(tokens, multiple), samples * length());
+  std::shared_ptr<DocumentPairs> row(new DocumentPairs);
+  row->work_ = {n * work_.tokens, n * work_.squares};
+  row->shares_.resize(static_cast<std::size_t>(N));
+  double near = 0;
+  for (std::int64_t d = 0; d < std::min(N, length()); ++d) {
+    const double apart = n * shares_[static_cast<std::size_t>(d)] * static_cast<double>(length() - d);
+    row->shares_[static_cast<std::size_t>(d)] = apart / static_cast<double>(N - d);
+    near += apart;
+  }
+  if (near > 0)
+    for (double& share : row->shares_) share *= n * all_pairs() / near;
+  return row;
 }
 
 double DocumentPairs::pairs(std::int64_t query, std::int64_t key, std::int64_t n) const {

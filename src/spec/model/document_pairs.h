@@ -25,12 +25,19 @@ class DocumentPairs {
   };
   explicit DocumentPairs(std::span<const Weighted> all);
 
+  // Of a row of the tokens of `samples` samples and of no padding, as many tokens as they have on average, rounded up
+  // to a multiple that is not above their room. It may be shorter than a document: pairs that far apart are counted as
+  // others, so that all of them are.
+  std::shared_ptr<const DocumentPairs> in_row(std::int64_t samples, std::int64_t multiple) const;
+
+  std::int64_t length() const { return std::ssize(shares_); }  // T
   // Of a sample: queries [query, query + n) and keys [key, key + n); key <= query.
   double pairs(std::int64_t query, std::int64_t key, std::int64_t n) const;
   double all_pairs() const { return pairs(0, 0, static_cast<std::int64_t>(shares_.size())); }
   const SampleWork& work() const { return work_; }
 
  private:
+  DocumentPairs() = default;
   std::vector<double> shares_;  // by d: the probability
   SampleWork work_;
 };

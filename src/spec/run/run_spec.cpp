@@ -9,6 +9,7 @@
 #include "spec/run/lora_check.h"
 #include "spec/run/sparsity_check.h"
 #include "spec/run/unflushed_check.h"
+#include "spec/run/varlen_check.h"
 
 namespace lockstep {
 namespace {
@@ -325,6 +326,11 @@ class RunChecker {
                                const std::string& remedy) { fail(section, key, problem, remedy); });
   }
 
+  void varlen() const {
+    check_varlen(spec_, [&](std::string_view section, std::string_view key, const std::string& problem,
+                            const std::string& remedy) { fail(section, key, problem, remedy); });
+  }
+
   void evaluation() const {
     const std::vector<SourceSpec>& sources = spec_.data.sources;
     const bool any = sources.empty()
@@ -388,6 +394,7 @@ void validate(const RunSpec& spec, const KeyPlace& place) {
   check.sparsity();
   check.lora();
   check.unflushed();
+  check.varlen();
 }
 
 }  // namespace lockstep

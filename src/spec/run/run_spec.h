@@ -45,10 +45,12 @@ enum class Documents {
   masked,   // a window, in which it sees those of its own document
   packed,   // pieces of documents that fill it best, each by itself; documents longer than a sample are split
   nosplit,  // whole documents, each by itself, and padding; longer ones are truncated
+  varlen,   // documents in their order, each by itself, and no padding: samples have as many tokens as these have
 };
-inline constexpr std::array kDocuments{Documents::stream, Documents::masked, Documents::packed, Documents::nosplit};
+inline constexpr std::array kDocuments{Documents::stream, Documents::masked, Documents::packed, Documents::nosplit,
+                                       Documents::varlen};
 constexpr std::string_view name_of(Documents documents) {
-  constexpr std::string_view kNames[] = {"stream", "masked", "packed", "nosplit"};
+  constexpr std::string_view kNames[] = {"stream", "masked", "packed", "nosplit", "varlen"};
   return kNames[static_cast<int>(documents)];
 }
 
