@@ -73,11 +73,13 @@ TEST(Fp8Memory, WithoutRecomputationNoMoreIsKeptThanInBf16) {
 }
 
 TEST(Fp8Memory, WhatIsRecomputedIsKeptInNoForm) {
-  for (const Recompute recompute : {Recompute::elementwise, Recompute::projections, Recompute::full})
-    for (const SlotSpec& slot : model_of(in_sixteens(tiny_specs()[0].spec), 64, recompute, true).slots().all())
+  for (const Recompute recompute : {Recompute::elementwise, Recompute::projections, Recompute::full}) {
+    const Model model = model_of(in_sixteens(tiny_specs()[0].spec), 64, recompute, true);
+    for (const SlotSpec& slot : model.slots().all())
       EXPECT_FALSE(slot.name.find("in fp8") != std::string::npos && slot.born.phase == Phase::forward &&
                    slot.last.phase != Phase::forward)
           << slot.name;
+  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "comm/meta/communicator.h"
 #include "comm/threads/run_ranks.h"
 #include "support/devices.h"
+#include "support/host_run.h"
 #include "support/pipeline_layouts.h"
 #include "support/program.h"
 #include "support/recorded_step.h"
