@@ -45,8 +45,7 @@ struct ForwardTile {
     alignas(1024) std::byte q[kQueryPanel * kPanels];
     std::byte k[kStages][kKeyPanel * kPanels];
     std::byte v[kStages][kKeyPanel * kPanels];
-    ForwardPart sorted[kSorted];
-    int counts[kSorted];
+    ForwardPart parts[kSorted], sorted[kSorted];  // with documents
     Barrier q_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
 
     // By one thread, before the block meets.
@@ -86,13 +85,13 @@ __device__ void sort_parts(const ForwardCall& call, typename Tile::Shared& share
   if (!call.sorted()) return;
   const int all = call.samples * call.tiles;
   for (int i = static_cast<int>(threadIdx.x); i < all; i += Tile::kThreads)
-    shared.counts[i] = forward_part<Tile>(call, i / call.tiles, i % call.tiles).count;
+    shared.parts[i] = forward_part<Tile>(call, i / call.tiles, i % call.tiles);
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < all; i += Tile::kThreads) {
-    const int own = shared.counts[i];
+    const int own = shared.parts[i].count;
     int before = 0;
-    for (int j = 0; j < all; ++j) before += shared.counts[j] > own || (shared.counts[j] == own && j < i);
-    shared.sorted[before] = forward_part<Tile>(call, i / call.tiles, i % call.tiles);
+    for (int j = 0; j < all; ++j) before += shared.parts[j].count > own || (shared.parts[j].count == own && j < i);
+    shared.sorted[before] = shared.parts[i];
   }
 }
 
@@ -270,17 +269,26 @@ class ForwardComputer {
     for (int x = 0; x < 32; ++x) p[x] = pack(s[2 * x], s[2 * x + 1]);
   }
 
-  // Keys beyond the last, after a query, or before its document. Most tiles have none.
+  // Keys after a query or beyond the last, and keys before its document. Most tiles have none.
   __device__ void hide(float (&s)[64], int first) const {
-    const int end = first + Tile::kKeys;
-    if (end <= call_.sight.seen(first_query_ + 1) && first >= all_from_) return;
+    const int column = first + lane() % 4 * 2;
+    if (first + Tile::kKeys > call_.sight.seen(first_query_ + 1)) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int from = first_[half] - first - lane() % 4 * 2;
-      const int to = call_.sight.seen(row(half) + 1) - first - lane() % 4 * 2;
+      for (int half = 0; half < 2; ++half) {
+        const int end = call_.sight.seen(row(half) + 1) - column;
 #pragma unroll
-      for (int x = 0; x < 64; ++x)
-        if (x % 4 / 2 == half && (x / 4 * 8 + x % 2 < from || x / 4 * 8 + x % 2 >= to)) s[x] = -INFINITY;
+        for (int x = 0; x < 64; ++x)
+          if (x % 4 / 2 == half && x / 4 * 8 + x % 2 >= end) s[x] = -INFINITY;
+      }
+    }
+    if (first < all_from_) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int begin = first_[half] - column;
+#pragma unroll
+        for (int x = 0; x < 64; ++x)
+          if (x % 4 / 2 == half && x / 4 * 8 + x % 2 < begin) s[x] = -INFINITY;
+      }
     }
   }
 
