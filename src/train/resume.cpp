@@ -68,6 +68,7 @@ constexpr auto kMayChange = std::to_array<std::string_view>({"train.steps",
                                                              "run.pin",
                                                              "run.deadline",
                                                              "run.device",
+                                                             "run.server_device",
                                                              "run.out",
                                                              "run.autotune",
                                                              "run.trace",
@@ -123,6 +124,7 @@ constexpr auto kPlaces = std::to_array<std::string_view>({"data.text", "data.tok
 constexpr std::string_view kSignalsBefore = R"(["SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"])";
 constexpr auto kBefore =
     std::to_array<std::pair<std::string_view, std::string_view>>({{"precision.gradients", "\"fp32\""},
+                                                                  {"run.server_device", "\"same\""},
                                                                   {"precision.moments", "\"fp32\""},
                                                                   {"precision.master", "\"fp32\""},
                                                                   {"layout.dp", "1"},

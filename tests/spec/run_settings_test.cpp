@@ -45,6 +45,7 @@ std::vector<RunSpec> runs() {
       run_of({"layout.dp=4", "layout.zero=3", "layout.shard=2", "train.global_batch=32"}),
       run_of({"layout.dp=4", "layout.dp_kind=central", "train.global_batch=32"}),
       run_of({"layout.dp=2", "layout.dp_kind=server", "train.global_batch=32"}),
+      run_of({"layout.dp=2", "layout.dp_kind=server", "train.global_batch=32", "run.device=cuda"}),
       run_of({"layout.dp=8", "train.global_batch=32", "train.steps=8", "optim.warmup=2", "train.eval_every=0",
               "train.save_every=0", "sync.kind=mixed", "sync.every=2", "sync.group=2", "sync.outer=nesterov"}),
       run_of({"sparsity.kind=unstructured", "sparsity.begin=2", "sparsity.end=10"}),

@@ -138,8 +138,7 @@ TEST(RunToml, AsynchronousServersAreReadAndWrittenAndWhatDoesNotAgreeWithThemIsR
                                     {"run.check_state=2", "use run.check_state=0"},
                                     {"layout.overlap=off", "use layout.overlap=on"},
                                     {"layout.cp=2", "use layout.cp=1"},
-                                    {"train.bad_values=skip", "use train.bad_values=stop"},
-                                    {"run.device=cuda", "use run.device=cpu"}}) {
+                                    {"train.bad_values=skip", "use train.bad_values=stop"}}) {
     auto sets = served;
     sets.emplace_back(set);
     if (sets.back() == "layout.uneven=on") sets.emplace_back("train.global_batch=6");
