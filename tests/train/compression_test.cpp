@@ -27,7 +27,7 @@ LayoutSpec compressed_layout(int ranks, std::int64_t zero = 0) {
   return layout;
 }
 
-void expect_as_serial(const Replica::Options& o) {
+void expect_gradients_as_serial(const Replica::Options& o) {
   const Learned serial = learn_serially(o, kCompressedSteps);
   EXPECT_GT(serial.norms[0], o.optimizer.clip) << "clipping is to be active";
   const std::string what =
@@ -46,7 +46,7 @@ class CompressedGradients : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(CompressedGradients, TeachManyRanksWhatTheSerialModelLearns) {
   for (int ranks = 2; ranks <= 8; ++ranks)
-    expect_as_serial(compressed_options(tiny_specs()[0].spec, compressed_layout(ranks), GetParam()));
+    expect_gradients_as_serial(compressed_options(tiny_specs()[0].spec, compressed_layout(ranks), GetParam()));
 }
 
 TEST_P(CompressedGradients, TeachEveryFamilyWhatTheSerialModelLearns) {
@@ -55,12 +55,12 @@ TEST_P(CompressedGradients, TeachEveryFamilyWhatTheSerialModelLearns) {
     // GPT-2's key bias has a gradient that is rounding alone (train/key_bias.h), and one bit sends its sign.
     if (model.spec.family == Family::gpt2 && GetParam() == "onebit") continue;
     SCOPED_TRACE(model.name);
-    expect_as_serial(compressed_options(model.spec, compressed_layout(3), GetParam()));
+    expect_gradients_as_serial(compressed_options(model.spec, compressed_layout(3), GetParam()));
   }
 }
 
 TEST_P(CompressedGradients, LeaveNothingBehindWithoutFeedback) {
-  expect_as_serial(compressed_options(tiny_specs()[0].spec, compressed_layout(3), GetParam(), false));
+  expect_gradients_as_serial(compressed_options(tiny_specs()[0].spec, compressed_layout(3), GetParam(), false));
 }
 
 // Stages 1 to 3, gradients summed per step and per micro-batch: residuals of all micro-batches are one.
@@ -69,14 +69,14 @@ TEST_P(CompressedGradients, OfShardsTeachWhatTheSerialModelLearns) {
     for (const int ranks : {2, 3, 8}) {
       LayoutSpec layout = compressed_layout(ranks, zero);
       layout.grad_sync = LayoutSpec::usual_sync(zero);
-      expect_as_serial(compressed_options(tiny_specs()[0].spec, layout, GetParam()));
+      expect_gradients_as_serial(compressed_options(tiny_specs()[0].spec, layout, GetParam()));
     }
 }
 
 TEST_P(CompressedGradients, SummedAfterEveryMicroBatchTeachWhatTheSerialModelLearns) {
   LayoutSpec layout{.dp = 3, .micro = 2};
   layout.grad_sync = GradSync::micro;
-  expect_as_serial(compressed_options(tiny_specs()[0].spec, layout, GetParam()));
+  expect_gradients_as_serial(compressed_options(tiny_specs()[0].spec, layout, GetParam()));
 }
 
 TEST_P(CompressedGradients, OfStagesTeachWhatTheSerialModelLearns) {
@@ -95,7 +95,7 @@ TEST_P(CompressedGradients, OfTensorParallelRanksTeachWhatTheSerialModelLearns) 
           LayoutSpec{.dp = 2, .pp = 2, .tp = 3, .micro = 2}, LayoutSpec{.dp = 2, .tp = 3, .micro = 2, .zero = 1},
           LayoutSpec{.dp = 2, .tp = 3, .micro = 2, .zero = 3, .grad_sync = GradSync::micro}}) {
       if (model.spec.tied && layout.passes_on()) continue;  // is refused
-      expect_as_serial(compressed_options(model.spec, layout, GetParam()));
+      expect_gradients_as_serial(compressed_options(model.spec, layout, GetParam()));
     }
   }
 }
@@ -107,7 +107,7 @@ TEST_P(CompressedGradients, OfContextParallelRanksTeachWhatTheSerialModelLearns)
                             LayoutSpec{.dp = 2, .cp = 2, .micro = 2, .zero = 3, .grad_sync = GradSync::micro}}) {
     Replica::Options o = compressed_options(tiny_specs()[0].spec, layout, GetParam());
     o.T = 12;  // which cp divides
-    expect_as_serial(o);
+    expect_gradients_as_serial(o);
   }
 }
 
@@ -136,7 +136,7 @@ TEST(CompressedWeights, TeachWhatTheSerialModelLearns) {
         Replica::Options o = compressed_options(model.spec, layout, gradients);
         o.sync.compress_weights = compression("int8");
         SCOPED_TRACE(model.name);
-        expect_as_serial(o);
+        expect_gradients_as_serial(o);
       }
 }
 
@@ -144,7 +144,7 @@ TEST(CompressedWeights, OfTensorParallelRanksTeachWhatTheSerialModelLearns) {
   LayoutSpec layout{.dp = 2, .tp = 3, .micro = 2, .zero = 3, .grad_sync = GradSync::micro};
   Replica::Options o = compressed_options(tiny_specs()[0].spec, layout, "none");
   o.sync.compress_weights = compression("int8");
-  expect_as_serial(o);
+  expect_gradients_as_serial(o);
 }
 
 TEST(CompressedWeights, OfContextParallelRanksTeachWhatTheSerialModelLearns) {
@@ -152,7 +152,7 @@ TEST(CompressedWeights, OfContextParallelRanksTeachWhatTheSerialModelLearns) {
       tiny_specs()[0].spec, {.dp = 2, .cp = 2, .micro = 2, .zero = 3, .grad_sync = GradSync::micro}, "int8");
   o.T = 12;
   o.sync.compress_weights = compression("int8");
-  expect_as_serial(o);
+  expect_gradients_as_serial(o);
 }
 
 TEST(CompressedWeights, DoNotDependOnBundlesPrefetchOrOverlap) {

@@ -39,7 +39,7 @@ LayoutSpec sparse_layout(int ranks, std::int64_t zero = 0) {
   return layout;
 }
 
-void expect_as_serial(const Replica::Options& o, const SparseLearned& serial) {
+void expect_masks_as_serial(const Replica::Options& o, const SparseLearned& serial) {
   const std::string what = fmt::format("{}, {}", to_text(o.layout), name_of(o.sparsity.kind));
   EXPECT_GT(serial.learned.norms[0], o.optimizer.clip) << "clipping is to be active";
   const Learned learned = learn(o, kSparseSteps);
@@ -50,21 +50,21 @@ void expect_as_serial(const Replica::Options& o, const SparseLearned& serial) {
     wrong += serial.masked[i] != (learned.weights()[i] == 0) && (serial.masked[i] || serial.learned.weights()[i] != 0);
   EXPECT_EQ(wrong, 0U) << what << ": the masks differ";
 }
-void expect_as_serial(const Replica::Options& o) { expect_as_serial(o, learn_sparsely(o, kSparseSteps)); }
+void expect_masks_as_serial(const Replica::Options& o) { expect_masks_as_serial(o, learn_sparsely(o, kSparseSteps)); }
 
 class Sparsity : public ::testing::TestWithParam<SparsityKind> {};
 
 TEST_P(Sparsity, TeachesAnyNumberOfRanksWhatTheSerialModelLearns) {
   const SparseLearned serial = learn_sparsely(sparse_options(tiny_specs()[0].spec, {}, GetParam()), kSparseSteps);
   for (int ranks = 1; ranks <= 8; ++ranks)
-    expect_as_serial(sparse_options(tiny_specs()[0].spec, sparse_layout(ranks), GetParam()), serial);
+    expect_masks_as_serial(sparse_options(tiny_specs()[0].spec, sparse_layout(ranks), GetParam()), serial);
 }
 
 TEST_P(Sparsity, TeachesEveryFamilyWhatTheSerialModelLearns) {
   for (const NamedSpec& model : tiny_specs()) {
     if (model.spec.dropout > 0) continue;  // whose masks are of the batches that a replica has counted
     SCOPED_TRACE(model.name);
-    expect_as_serial(sparse_options(model.spec, sparse_layout(3), GetParam()));
+    expect_masks_as_serial(sparse_options(model.spec, sparse_layout(3), GetParam()));
   }
 }
 
@@ -73,7 +73,7 @@ TEST_P(Sparsity, OfShardsTeachesWhatTheSerialModelLearns) {
     const SparseLearned serial = learn_sparsely(sparse_options(model.spec, {}, GetParam()), kSparseSteps);
     for (const std::int64_t zero : {1, 2, 3})
       for (const int ranks : {2, 3, 8})
-        expect_as_serial(sparse_options(model.spec, sparse_layout(ranks, zero), GetParam()), serial);
+        expect_masks_as_serial(sparse_options(model.spec, sparse_layout(ranks, zero), GetParam()), serial);
   }
 }
 
@@ -98,7 +98,7 @@ TEST_P(Sparsity, OfSplitLayersTeachesWhatTheSerialModelLearns) {
       Replica::Options o = options(layout);
       o.layout.grad_sync = LayoutSpec::usual_sync(layout.zero);
       if (layout.tp > 1) o.layout.sp = Switch::on;
-      expect_as_serial(o, serial);
+      expect_masks_as_serial(o, serial);
     }
   }
 }
