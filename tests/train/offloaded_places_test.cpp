@@ -87,7 +87,8 @@ class PlayedPlaces {
   }
 
   Tensor at(Slot slot, int micro, bool again) const {
-    return again ? places_.of(micro).again(slot) : places_.of(micro)[slot];
+    const Activations& all = places_.of(micro);
+    return all[again ? all.again(slot) : slot];
   }
   void put(Slot slot, int micro) {
     const Tensor t = at(slot, micro, false);
