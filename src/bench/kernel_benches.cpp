@@ -117,6 +117,31 @@ void add_rows(std::vector<KernelBench>& all, const Sizes& s) {
                  }});
 }
 
+// The two passes of SwiGLU's backward that give its gradient in FP8, with the output turned once more.
+void add_fp8_swiglu(std::vector<KernelBench>& all, const Sizes& s) {
+  all.push_back({"swiglu_backward_amax", [=](TimedTensors& d) {
+                   SwigluBackwardArgs args{.d_gate_up = {},
+                                           .dy = d.tensor({s.N, s.F}),
+                                           .gate_up = d.tensor({s.N, 2 * s.F}),
+                                           .amax = d.room({1}, DType::f32)};
+                   return [args, &d] { swiglu_backward(args, d.stream()); };
+                 }});
+  for (const bool again : {false, true})
+    all.push_back({again ? "swiglu_backward_fp8_again" : "swiglu_backward_fp8", [=](TimedTensors& d) {
+                     SwigluBackwardFp8Args args{.d8 = d.room({s.N, 2 * s.F}, DType::f8e5m2),
+                                                .d8_turned = d.room({2 * s.F, s.N}, DType::f8e5m2),
+                                                .scale = d.room({1}, DType::f32),
+                                                .dy = d.tensor({s.N, s.F}),
+                                                .gate_up = d.tensor({s.N, 2 * s.F}),
+                                                .amax = d.tensor({1}, DType::f32)};
+                     if (again) {
+                       args.y8_turned = d.room({s.F, s.N}, DType::f8e4m3);
+                       args.y_amax = d.tensor({1}, DType::f32);
+                     }
+                     return [args, &d] { swiglu_backward_fp8(args, d.stream()); };
+                   }});
+}
+
 // Of the widest projection, the feed-forward part's inputs (model/fp8_products.h).
 void add_fp8(std::vector<KernelBench>& all, const Sizes& s, std::int64_t out) {
   if (!fits_fp8(s.N, s.C, out)) return;
@@ -136,6 +161,16 @@ void add_fp8(std::vector<KernelBench>& all, const Sizes& s, std::int64_t out) {
   };
   all.push_back(quantizes("quantize_gradient", out, DType::f8e5m2, true));
   all.push_back(quantizes("quantize_turned", s.C, DType::f8e4m3, false));
+  all.push_back({"quantize_normed", [=](TimedTensors& d) {
+                   QuantizeArgs args{.q = d.room({s.N, s.C}, DType::f8e4m3),
+                                     .turned = d.room({s.C, s.N}, DType::f8e4m3),
+                                     .scale = d.room({1}, DType::f32),
+                                     .x = d.tensor({s.N, s.C}),
+                                     .amax = d.tensor({1}, DType::f32),
+                                     .norm = {.weight = d.tensor({s.C}), .rstd = d.tensor({s.N}, DType::f32)}};
+                   return [args, &d] { quantize(args, d.stream()); };
+                 }});
+  if (out == 2 * s.F && s.F % 16 == 0) add_fp8_swiglu(all, s);
   struct Product {
     const char* name;
     std::int64_t m, n, k;

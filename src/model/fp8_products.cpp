@@ -10,20 +10,21 @@
 
 namespace lockstep {
 
-// Bytes in FP8 of all that the projections of a block read for each token, and of their weights, here.
-static bool weights_take_no_more_than_inputs(const Build& b) {
+// bf16 would keep what the projections of a block read, two bytes an element; in FP8 that is one byte, of attention's
+// output one more, since its backward reads that. Whether a block's weights here take no more than the difference.
+static bool weights_take_what_inputs_save(const Build& b) {
   const HeadSplit heads(b.spec.heads, b.spec.kv_heads, b.how.split);
   const std::int64_t C = b.spec.width, D = b.spec.head_width, F = b.how.split.part(b.spec.ffn_width).each;
   const std::int64_t q = heads.queries.each * D, qkv = q + 2 * heads.keys.each * D;
   const std::int64_t inner = (b.spec.mlp == MlpKind::swiglu ? 2 : 1) * F;
-  const std::int64_t gathered = b.how.split.sequence ? 0 : 2 * C;  // which are not kept
-  return C * (qkv + q + inner + F) <= b.tokens() * (gathered + q + F);
+  const std::int64_t normed = b.how.split.sequence ? 0 : 2 * C;  // what is gathered is not kept turned
+  return C * (qkv + q + inner + F) <= b.tokens() * (normed + F - q);
 }
 
 bool Fp8Products::keep_weights(const Build& b, int unit) {
   const BlockRecompute recompute = b.recompute(unit);
   return recompute.keeps_norm_outputs() && recompute.keeps_activation && !recompute.forward_again &&
-         !b.offloads(unit) && weights_take_no_more_than_inputs(b);
+         !b.offloads(unit) && weights_take_what_inputs_save(b);
 }
 
 Fp8Products::Fp8Products(const Build& b, const LayerPlace& at, const Options& options)

@@ -18,7 +18,7 @@
 // the weight phase; everything else lives while its product runs, in bytes that the products of half a block use one
 // after the other. In a block that recomputes nothing the forward turns x and W too. Of x that is kept for the weight
 // phase in the place of x itself: half the bytes, and x is not read again. Of W it is kept for the input phase, unless
-// a block's weights would take more bytes than its inputs do: so FP8 keeps no more than bf16 would. What is recomputed
+// a block's weights would take more bytes than that saves: so FP8 keeps no more than bf16 would. What is recomputed
 // is equal to the bit, so it is quantized to the same bits. Weights are quantized anew for every micro-batch, from what
 // computes in bf16 elsewhere (embedding, norms, attention, head), so that gathered and offloaded weights need nothing
 // of their own.

