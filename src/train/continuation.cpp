@@ -41,8 +41,8 @@ class Answering {
 
 }  // namespace
 
-Finish go_on(Generator& generator, std::span<const std::int32_t> prompt, const Continuation& how,
-             const std::function<bool(std::int32_t)>& give) {
+Finish continue_prompt(Generator& generator, std::span<const std::int32_t> prompt, const Continuation& how,
+                       const std::function<bool(std::int32_t)>& give) {
   const std::span<const std::int32_t> read = generator.tokens();
   if (read.size() >= prompt.size() || !std::equal(read.begin(), read.end(), prompt.begin())) generator.clear();
   std::vector<Candidate> room;
@@ -55,7 +55,7 @@ Finish go_on(Generator& generator, std::span<const std::int32_t> prompt, const C
   }
 }
 
-void go_on_together(Generator& generator, const Continuation& how, const ManyPrompts& prompts) {
+void continue_prompts(Generator& generator, const Continuation& how, const ManyPrompts& prompts) {
   struct Running {
     Answering answer;
     std::int64_t number;

@@ -224,15 +224,16 @@ std::vector<StateTensor> Generator::weights() const {
 void Generator::load(const Checkpoint& checkpoint) {
   const bool adapters = std::ranges::any_of(checkpoint.manifest().tensors,
                                             [](const ManifestTensor& t) { return t.name.starts_with(kAdapterPrefix); });
-  adapters ? load_merged(checkpoint, run_of(checkpoint)) : checkpoint.load(weights(), stream_);
-}
-
-// Adapters are merged on the host: nothing is left of them while text is made.
-void Generator::load_merged(const Checkpoint& adapters, const RunSpec& run) {
+  if (!adapters) return checkpoint.load(weights(), stream_);
   Ledger ledger;
   const std::unique_ptr<Memory> memory = make_memory(Device::cpu, ledger);
   cpu::Stream host(*memory, 1);
-  const MergedLora merged(adapters, run, host);
+  load(MergedLora(checkpoint, run_of(checkpoint), host));
+}
+
+void Generator::load(const MergedLora& merged) {
+  Ledger ledger;
+  const std::unique_ptr<Memory> memory = make_memory(Device::cpu, ledger);
   for (const auto& [u, unit] : weights_)
     unit.each_piece([&, &unit = unit](const ZeroShard::Piece& piece) {
       if (piece.runs.empty()) return;

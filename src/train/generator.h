@@ -47,6 +47,8 @@
 
 namespace lockstep {
 
+class MergedLora;
+
 class Generator {
  public:
   struct Options {
@@ -69,6 +71,7 @@ class Generator {
   // Adapters of a checkpoint are merged into the base that it names (train/merged_lora.h).
   void load(const Checkpoint& checkpoint);
   void load(const HfFolder& folder);
+  void load(const MergedLora& merged);       // on the host: nothing is left of the adapters while text is made
   std::vector<StateTensor> weights() const;  // what of them is on this rank
 
   // Reads at least one token and gives the logits after the last of them, (V), valid until the next call. There is room
@@ -107,7 +110,6 @@ class Generator {
     std::vector<std::int32_t> read;  // with room for all positions
   };
 
-  void load_merged(const Checkpoint& adapters, const RunSpec& run);
   void take_passes();
   void take_weights();
   void take_caches();
