@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-void require_base(const RunSpec& run) {
+void require_base_folder(const RunSpec& run) {
   const bool hf = !run.model_hf.empty();
   const std::string& place = hf ? run.model_hf : run.model_from;
   if (std::error_code ignored; place.empty() || std::filesystem::is_directory(place, ignored)) return;
@@ -34,7 +34,7 @@ void set_base(RunSpec& run, const std::string& folder) {
 
 LoraBase::LoraBase(const RunSpec& run, const std::vector<LogicalTensor>& tensors, const DamageReport& report)
     : tensors_(tensors) {
-  require_base(run);
+  require_base_folder(run);
   if (!run.model_hf.empty()) {
     place_ = run.model_hf;
     hf_.emplace(run.model_hf);

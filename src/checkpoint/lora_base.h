@@ -20,7 +20,7 @@
 namespace lockstep {
 
 // UserError (checkpoint) where the base that a run of adapters names is not there, in words that say so.
-void require_base(const RunSpec& run);
+void require_base_folder(const RunSpec& run);
 // Makes that folder the run's base: model.hf of a Hugging Face folder, else model.from.
 void set_base(RunSpec& run, const std::string& folder);
 

@@ -42,7 +42,7 @@ void open_adapters(TextModel& source, const fs::path& folder, const std::string&
   const std::string base = given_base.empty() ? found_base(*source.adapters) : given_base;
   set_base(source.run, base);
   source.run.lora = source.adapters->lora();
-  require_base(source.run);
+  require_base_folder(source.run);
   source.run.model = source.run.model_hf.empty() ? require_model(base) : read_hf_config(fs::path(base) / kHfConfigName);
   source.spec = source.run.model;
   std::error_code ignored;

@@ -33,7 +33,8 @@ struct ManyPrompts {
   std::function<void(std::int64_t number, Finish why)> finished;      // once for each
 };
 
-// Continues as many as the generator has texts for; where one is finished, the next prompt is read into its place.
+// Continues as many as the generator has texts for; where one is finished, the next prompt is read into its place:
+// whole runs of it by themselves, and what is left of it beside the tokens of the others.
 void continue_prompts(Generator& generator, const Continuation& how, const ManyPrompts& prompts);
 
 }  // namespace lockstep

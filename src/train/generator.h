@@ -77,6 +77,9 @@ class Generator {
   // Reads at least one token and gives the logits after the last of them, (V), valid until the next call. There is room
   // for length() + tokens.size() <= positions().
   std::span<const double> feed(std::span<const std::int32_t> tokens, int text = 0);
+  // Reads as many of a prompt's first tokens as whole runs take, not its last, and says how many; the rest is to be
+  // fed.
+  std::size_t read_runs(std::span<const std::int32_t> prompt, int text = 0);
   // Reads a token of each of at least one text, none twice; gives their logits, (texts, V), valid until the next call.
   struct NextToken {
     int text;
