@@ -4,12 +4,13 @@ PRESET ?= release
 LABELS = fast|style|gpu$(if $(filter asan tsan,$(PRESET)),,|mpi)
 JOBS ?= $(shell nproc)
 
-.PHONY: campaign campaign-program recovery-times soak configure program build demo test test-slow test-web test-slurm test-gpu sanitize-gpu test-asan test-tsan test-avx2 bench fuzz format setup clean help
+.PHONY: build-gpus campaign campaign-program recovery-times soak configure program build demo test test-slow test-web test-slurm test-gpu sanitize-gpu test-asan test-tsan test-avx2 bench fuzz format setup clean help
 
 help:
 	@echo "make demo         install what is missing, build the program, show in two minutes what it does"
 	@echo "make program      install what is missing, build build/release/lockstep alone"
 	@echo "make build        install what is missing, build everything"
+	@echo "make build-gpus   the program alone with code for several GPUs (sm_80, sm_90a, sm_100): build/gpus/lockstep"
 	@echo "make test         build everything, then run the tests (those of a GPU are skipped where there is none)"
 	@echo "make test-slow    whole matrices of layouts, drills by the dozen, a loss to reach: about an hour and a half on two cores"
 	@echo "make campaign     a thousand faults of every kind, injected into runs: at most three hours; goes on where it was (as root)"
@@ -34,6 +35,10 @@ configure: setup
 
 build: configure
 	@cmake --build --preset $(PRESET) -j $(JOBS)
+
+# Code for GPUs of three generations; only sm_90a was ever run (docs/cuda.md).
+build-gpus:
+	@$(MAKE) --no-print-directory program PRESET=gpus
 
 # The program alone, without the tests.
 program: configure

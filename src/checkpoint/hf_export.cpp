@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/system_failure.h"
 #include "checkpoint/hf_folder.h"
+#include "checkpoint/peft_adapters.h"
 #include "checkpoint/peft_folder.h"
 #include "checkpoint/safetensors_writer.h"
 #include "spec/model/hf_config_writer.h"
@@ -199,9 +200,11 @@ void export_peft(const PeftExport& what, std::span<const HfTensor> tensors, cons
     std::vector<NamedTensor> adapters;
     for (const HfTensor& t : tensors)
       adapters.push_back({t.tensor.name, t.values.reshape(Shape(std::span(t.tensor.shape))), what.dtype});
-    const std::vector<std::string> names{"adapter_model.safetensors", "adapter_config.json"};
+    const std::vector<std::string> names{kAdapterWeightsName, kAdapterConfigName};
     DiskFile file(disk, into / names[0]);
-    write_safetensors(file, adapters, {{"format", "pt"}});
+    SafetensorsMetadata metadata{{"format", "pt"}};
+    if (!what.lora.base.empty()) metadata[kBaseFingerprint] = what.lora.base;
+    write_safetensors(file, adapters, metadata);
     file.finish();
     write_text(into / names[1], peft_config_text(what), disk);
     return names;

@@ -2,15 +2,39 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "base/checksum.h"
 #include "base/error.h"
 #include "checkpoint/checkpoint_model.h"
 #include "checkpoint/find_checkpoint.h"
+#include "checkpoint/manifest.h"
 
 namespace lockstep {
 
+void require_base_folder(const RunSpec& run) {
+  const bool hf = !run.model_hf.empty();
+  const std::string& place = hf ? run.model_hf : run.model_from;
+  if (std::error_code ignored; place.empty() || std::filesystem::is_directory(place, ignored)) return;
+  throw UserError(ExitCode::checkpoint,
+                  fmt::format("{} is not there, the base that adapters were trained beside", place),
+                  fmt::format("say where it is now: --set model.{}=FOLDER to train, --base FOLDER for eval, export and "
+                              "generate",
+                              hf ? "hf" : "from"));
+}
+
+void set_base(RunSpec& run, const std::string& folder) {
+  const std::filesystem::path path = folder;
+  std::error_code ignored;
+  const bool hf =
+      std::filesystem::exists(path / kHfConfigName, ignored) && !std::filesystem::exists(path / kManifestName, ignored);
+  run.model_hf = hf ? folder : "";
+  run.model_from = hf ? "" : folder;
+}
+
 LoraBase::LoraBase(const RunSpec& run, const std::vector<LogicalTensor>& tensors, const DamageReport& report)
     : tensors_(tensors) {
+  require_base_folder(run);
   if (!run.model_hf.empty()) {
     place_ = run.model_hf;
     hf_.emplace(run.model_hf);
@@ -69,10 +93,12 @@ std::string LoraBase::fingerprint(Memory& memory, Stream& stream) const {
 
 void LoraBase::require(const std::string& found, const std::string& wanted, const std::string& of) const {
   if (found == wanted || wanted.empty()) return;
-  throw UserError(ExitCode::usage,
-                  fmt::format("{}: the adapters were trained beside another base than {}: fingerprint {}, not {}", of,
-                              place_, wanted, found),
-                  "put that base back, or name where it is by model.hf or model.from");
+  throw UserError(
+      ExitCode::usage,
+      fmt::format("{}: the adapters were trained beside another base than {}: fingerprint {}, not {}", of, place_,
+                  wanted, found),
+      "put that base back, or say where it is: --set model.hf=FOLDER or model.from=RUN to train, --base FOLDER for "
+      "eval, export and generate");
 }
 
 }  // namespace lockstep

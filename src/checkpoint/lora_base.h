@@ -4,7 +4,7 @@
 // name, of their types and bytes as they are in the files: the same wherever they are, and however a checkpoint was
 // sharded. A checkpoint of adapters says where the base was and its fingerprint ([lora] base of its run file).
 //
-// Failure: UserError naming the folder: `checkpoint` where there is none or it holds adapters alone, those of
+// Failure: UserError naming the folder: `checkpoint` where it is not there or holds adapters alone, those of
 // hf_folder.h and checkpoint_reader.h, and `usage` where it is another base than it was.
 #pragma once
 #include <map>
@@ -18,6 +18,11 @@
 #include "tensor/memory.h"
 
 namespace lockstep {
+
+// UserError (checkpoint) where the base that a run of adapters names is not there, in words that say so.
+void require_base_folder(const RunSpec& run);
+// Makes that folder the run's base: model.hf of a Hugging Face folder, else model.from.
+void set_base(RunSpec& run, const std::string& folder);
 
 class LoraBase {
  public:

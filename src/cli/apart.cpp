@@ -5,7 +5,6 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
 #include <random>
 #include <sstream>
 #include <thread>
@@ -14,6 +13,7 @@
 #include "cli/rank_log.h"
 #include "cli/signals.h"
 #include "cli/start_ranks.h"
+#include "cli/text_or_nothing.h"
 #include "comm/gather_texts.h"
 #include "comm/tcp/connect.h"
 #include "plan/gathered_room.h"
@@ -39,12 +39,6 @@ fs::path servers_file(const RunSpec& spec) { return fs::path(spec.run.out) / ".s
 
 const char* from_environment(const char* name) { return std::getenv(name); }
 
-std::string text_of(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return text.str();
-}
-
 apart::Parties parties_of(const apart::ApartMesh& mesh, int rank, Communicator* own) {
   return {.rank = rank, .size = mesh.size(), .of = [mesh](int r) { return mesh.party_of(r); }, .own = own};
 }
@@ -56,7 +50,7 @@ struct Servers {
 
 // Nothing: they have not begun.
 std::optional<Servers> find_servers(const RunSpec& spec) {
-  std::istringstream text(text_of(servers_file(spec)));
+  std::istringstream text(text_or_nothing(servers_file(spec)));
   std::string keys;
   if (!(text >> keys)) return std::nullopt;
   Servers found{.keys = tcp::WorldKeys::parse(keys), .addresses = {}};
@@ -182,7 +176,7 @@ ApartServer::ApartServer(const RunSpec& spec, const std::string& settings, Commu
 }
 
 ApartServer::~ApartServer() {
-  if (!written_.empty() && text_of(file_) == written_) ::unlink(file_.c_str());
+  if (!written_.empty() && text_or_nothing(file_) == written_) ::unlink(file_.c_str());
 }
 
 int run_worker(RunSpec spec, const LaunchedProcess& place) {

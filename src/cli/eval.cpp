@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "cli/base_option.h"
 #include "cli/device_option.h"
 #include "cli/text_model.h"
 #include "cli/usage_error.h"
@@ -34,7 +35,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kLongestText = std::size_t{256} << 20;
 
 struct EvalSettings {
-  std::string folder, data, key, type, between = " ";
+  std::string folder, base, data, key, type, between = " ";
   bool tokens = false, choices = false, documents = false, json = false;
   std::int64_t seq = 0, stride = 0, limit = 0;
   int threads = 0;
@@ -50,7 +51,7 @@ std::vector<std::int32_t> ids_of(const TextModel& model, const std::string& text
 std::int32_t start_of(const TextModel& model) { return model.document_end.value_or(0); }
 
 TextModel open_model(const EvalSettings& s) {
-  TextModel model = open_text_model(s.folder, true);
+  TextModel model = open_text_model(s.folder, s.base, true);
   if (!s.tokens && !model.bytes && !model.text)
     throw UserError(
         ExitCode::usage,
@@ -145,7 +146,7 @@ void eval_tokens(const EvalSettings& s, const TextModel& model, DocumentLosses& 
 using VisitDocument = std::function<bool(const std::string& path, std::int64_t line, std::string_view text)>;
 void each_document(const EvalSettings& s, bool json, const VisitDocument& visit) {
   const std::vector<std::string> paths{s.data};
-  const CorpusInputs inputs = find_inputs(paths, json);
+  const CorpusInputs inputs = find_inputs(paths, json, s.choices ? "" : kTextWithoutKey);
   DocumentReader reader(inputs, json, kLongestText, {});
   while (const std::optional<RawBatch> batch = reader.next())
     for (const RawDocument& document : batch->documents) {
@@ -234,7 +235,7 @@ int run_eval(const EvalSettings& s) {
   Generator generator(
       {.spec = model.spec, .positions = length, .prefill = 1, .score_tokens = length, .precision = s.precision},
       *memory, *stream);
-  model.checkpoint ? generator.load(*model.checkpoint) : generator.load(*model.hf);
+  load_weights(generator, model);
   if (s.choices) return eval_choices(s, model, generator, length);
   DocumentLosses losses(s, model, generator, length);
   s.tokens ? eval_tokens(s, model, losses) : eval_text(s, model, losses);
@@ -257,9 +258,12 @@ void add_eval(CLI::App& app, std::function<int()>& chosen) {
       "Examples: lockstep eval runs/mine test.txt --seq 512\n"
       "          lockstep eval my-hf-folder held-out.jsonl --key text --documents\n"
       "          lockstep eval runs/mine questions.jsonl --choices");
-  command->add_option("model", s->folder, "Run folder (its newest whole checkpoint), checkpoint or Hugging Face folder")
+  command
+      ->add_option("model", s->folder,
+                   "Run folder (its newest whole checkpoint), checkpoint, Hugging Face folder or adapters")
       ->required()
       ->type_name("DIR");
+  add_base_option(*command, s->base);
   command->add_option("data", s->data, "Text, JSON lines or a token file; or questions")->required()->type_name("FILE");
   command->add_option("--key", s->key, "The data are JSON lines, and this key has the text")->type_name("KEY");
   command->add_flag("--tokens", s->tokens, "The data are a token file");

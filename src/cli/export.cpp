@@ -13,7 +13,9 @@
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/hf_folder.h"
 #include "checkpoint/peft_folder.h"
+#include "cli/base_option.h"
 #include "cli/choice_option.h"
+#include "cli/usage_error.h"
 #include "data/byte_tokenizer.h"
 #include "data/tokenizer/tokenizer.h"
 #include "spec/model/projections.h"
@@ -27,7 +29,7 @@ namespace lockstep {
 namespace {
 
 struct ExportSettings {
-  std::string from, out;
+  std::string from, out, base;
   std::optional<DType> dtype;
   bool replace = false;
   bool adapter = false;
@@ -74,7 +76,11 @@ int run_export(const ExportSettings& s) {
   const Checkpoint checkpoint = require_checkpoint(s.from, [](const auto& path, const std::string& reason) {
     fmt::print(stderr, "lockstep: skipping {}: {}\n", path.string(), reason);
   });
-  const RunSpec run = run_of(checkpoint);
+  RunSpec run = run_of(checkpoint);
+  if (!s.base.empty()) {
+    if (!run.lora || s.adapter) refuse("--base is of adapters that are merged", "leave it out");
+    set_base(run, s.base);
+  }
   Ledger ledger;
   const auto memory = make_memory(Device::cpu, ledger);
   cpu::Stream stream(*memory, 1);
@@ -145,6 +151,7 @@ void add_export(CLI::App& app, std::function<int()>& chosen) {
   command->add_option("from", s->from, "Run folder (its newest whole checkpoint) or checkpoint")
       ->required()
       ->type_name("DIR");
+  add_base_option(*command, s->base);
   command->add_option("--out", s->out, "Folder to write")->required()->type_name("DIR");
   add_choice_option<std::optional<DType>, DType>(
       *command, "--dtype", s->dtype,

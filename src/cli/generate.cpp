@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "cli/base_option.h"
 #include "cli/device_option.h"
 #include "cli/generate_answer.h"
 #include "cli/generate_prompts.h"
@@ -33,6 +34,7 @@ constexpr double kDeadlineSeconds = 24 * 3600;
 
 struct GenerateSettings {
   PromptSettings prompts;
+  std::string base;  // of adapters
   Answer::Options answer;
   Sampling sampling;
   std::int64_t pp = 1, cp = 1, tp = 1;
@@ -157,15 +159,13 @@ void generate_rank(const GenerateSettings& s, TextModel& source, Prompts& prompt
                        .pp = s.pp,
                        .cp = s.cp},
                       *memory, *stream);
-  if (source.checkpoint)
-    generator.load(*source.checkpoint);
-  else
-    generator.load(*source.hf);
+  load_weights(generator, source);
   ranks.barrier()->wait();
   const bool first = ranks.rank() == 0;
   if (first) {  // files stay mapped no longer than needed
     source.checkpoint.reset();
     source.hf.reset();
+    source.adapters.reset();
   }
 
   const std::atomic<bool>* const stop_asked = first ? &listen_for_signals() : nullptr;
@@ -178,7 +178,7 @@ void generate_rank(const GenerateSettings& s, TextModel& source, Prompts& prompt
   };
   if (generator.texts() > 1) {
     AnswersInOrder answers(s, source, generator);
-    go_on_together(
+    continue_prompts(
         generator, how,
         {.next = [&]() -> std::optional<std::vector<std::int32_t>> {
            const std::vector<std::int32_t>* prompt = shared_prompt.next(ranks, stop_asked);
@@ -196,8 +196,8 @@ void generate_rank(const GenerateSettings& s, TextModel& source, Prompts& prompt
   while (const std::vector<std::int32_t>* prompt = shared_prompt.next(ranks, stop_asked)) {
     Answer answer(s.answer, source, *prompt);
     const auto start = std::chrono::steady_clock::now();
-    const Finish finish =
-        go_on(generator, *prompt, how, [&](std::int32_t token) { return goes_on(!first || answer.add(token)); });
+    const Finish finish = continue_prompt(generator, *prompt, how,
+                                          [&](std::int32_t token) { return goes_on(!first || answer.add(token)); });
     if (!first) continue;
     answer.finish(*prompt, finish, seconds_since(start));
     if (finish == Finish::no_positions) say_positions_used_up(generator, answer.tokens());
@@ -207,7 +207,7 @@ void generate_rank(const GenerateSettings& s, TextModel& source, Prompts& prompt
 
 int run_generate(const GenerateSettings& s) {
   validate(s.sampling);
-  TextModel source = open_text_model(s.prompts.folder, !s.answer.ids);
+  TextModel source = open_text_model(s.prompts.folder, s.base, !s.answer.ids);
   const std::unique_ptr<Prompts> prompts = make_prompts(s.prompts, source);
   require_cut(s, source.spec);
   SharedPrompt shared_prompt(*prompts);
@@ -239,9 +239,10 @@ void add_generate(CLI::App& app, std::function<int()>& chosen) {
       "          lockstep generate my-hf-folder --chat --system \"Be brief.\"");
   command
       ->add_option("folder", s->prompts.folder,
-                   "Run folder (its newest whole checkpoint), checkpoint or Hugging Face folder")
+                   "Run folder (its newest whole checkpoint), checkpoint, Hugging Face folder or adapters")
       ->required()
       ->type_name("DIR");
+  add_base_option(*command, s->base);
   CLI::Option* prompt = command->add_option("--prompt", s->prompts.prompt, "Text to continue []")->type_name("TEXT");
   CLI::Option* tokens =
       command->add_option("--tokens", s->prompts.tokens, "Token ids to continue, such as \"1 5 9\"")->type_name("IDS");

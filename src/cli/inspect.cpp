@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/hf_folder.h"
+#include "checkpoint/peft_adapters.h"
 #include "cli/inspect_step.h"
 #include "data/token_file.h"
 #include "data/token_file_header.h"
@@ -93,6 +94,16 @@ void show_run(const fs::path& folder) {
                         : "none is whole: take them from a copy, or begin a new run with another --out");
 }
 
+void show_adapters(const fs::path& folder) {
+  const PeftAdapters adapters(folder);
+  std::error_code ignored;
+  print_row("adapters", fmt::format("of rank {}, alpha {}: {} parameters", adapters.lora().rank, adapters.lora().alpha,
+                                    grouped_digits(adapters.parameters())));
+  print_row("base", fmt::format("{}{}", quote_text(adapters.base()),
+                                fs::is_directory(adapters.base(), ignored) ? "" : ", which is not there"));
+  print_row("whole", "yes: config and weights can be read (the format has no checksums)");
+}
+
 void show_safetensors(const fs::path& path) {
   const SafetensorsFile file(path);
   std::int64_t bytes = 0;
@@ -142,6 +153,8 @@ int run_inspect(const InspectSettings& s) {
     begins_with_token_magic(path) ? show_tokens(path) : show_safetensors(path);
   } else if (fs::exists(path / kManifestName, ignored)) {
     show_checkpoint(open_checkpoint(path));
+  } else if (holds_adapters_alone(path)) {
+    show_adapters(path);
   } else if (fs::exists(path / "config.json", ignored)) {
     const HfFolder folder(path);
     show_model(folder.spec());
@@ -150,9 +163,10 @@ int run_inspect(const InspectSettings& s) {
              !steps_in(path / "checkpoints").empty()) {
     show_run(path);
   } else {
-    throw UserError(ExitCode::bad_input_file,
-                    fmt::format("{} is not a kind of file or folder that lockstep knows", quote_text(name)),
-                    "name a run folder, a checkpoint, a Hugging Face folder, a safetensors file or a token file");
+    throw UserError(
+        ExitCode::bad_input_file,
+        fmt::format("{} is not a kind of file or folder that lockstep knows", quote_text(name)),
+        "name a run folder, a checkpoint, a Hugging Face folder, adapters, a safetensors file or a token file");
   }
   return static_cast<int>(ExitCode::done);
 }
@@ -163,8 +177,8 @@ void add_inspect(CLI::App& app, std::function<int()>& chosen) {
   auto s = std::make_shared<InspectSettings>();
   CLI::App* command = app.add_subcommand("inspect", "Show what is in a file or folder, and whether it is whole");
   command->footer(
-      "Takes a run folder, a checkpoint, a Hugging Face folder, a safetensors file or a token file. Exit code 0: "
-      "whole;\n4 or 6: damaged.\n"
+      "Takes a run folder, a checkpoint, a Hugging Face folder, a folder of adapters, a safetensors file or a token "
+      "file.\nExit code 0: whole; 4 or 6: damaged.\n"
       "--beside shows the losses of two runs, step by step. --svg draws one step of a run that was trained with\n"
       "--set run.trace=N: what every rank did, and what the memory of rank 0 was used for, by tag.\n\n"
       "Examples: lockstep inspect runs/example\n"

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 #include <system_error>
 #include <thread>
 
 #include "base/error.h"
 #include "base/system_failure.h"
+#include "cli/text_or_nothing.h"
 #include "cli/usage_error.h"
 #include "comm/control/guarded.h"
 #include "comm/nccl/host_side.h"
@@ -63,15 +63,9 @@ struct Endpoint {
   std::string token;
 };
 
-std::string text_of(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return text.str();
-}
-
 std::optional<Endpoint> read_endpoint(const fs::path& file) {
   Endpoint endpoint;
-  std::istringstream text(text_of(file));
+  std::istringstream text(text_or_nothing(file));
   if (!(text >> endpoint.port >> endpoint.token) || endpoint.port < 1 || endpoint.port > 65535 ||
       endpoint.token.size() < 16)  // of no coordinator
     return std::nullopt;
@@ -230,7 +224,7 @@ ProcessWorld::ProcessWorld(const LaunchedProcess& place, Options options)
 }
 
 ProcessWorld::~ProcessWorld() {
-  if (!written_.empty() && text_of(control_file()) == written_) ::unlink(control_file().c_str());
+  if (!written_.empty() && text_or_nothing(control_file()) == written_) ::unlink(control_file().c_str());
 }
 
 std::vector<std::string> ProcessWorld::gather(const std::string& mine) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/status_text.h"
+#include "telemetry/mfu_band.h"
 #include "telemetry/number_text.h"
 
 namespace lockstep {
@@ -62,6 +63,7 @@ ReportSection efficiency_section(const ReportedEfficiency& e) {
                       !e.mfu ? kNotRecorded
                              : fmt::format("{} with attention{}: {}", share_text(*e.mfu),
                                            e.mfu_6n ? fmt::format(", {} by 6N", share_text(*e.mfu_6n)) : "", e.band));
+  if (e.mfu && mfu_band(*e.mfu) == MfuBand::above_peak) s.rows.emplace_back("about the MFU", std::string(kAbovePeak));
   if (!e.baseline.empty()) s.rows.emplace_back("baseline", e.baseline);
   if (e.baseline_rank) s.rows.emplace_back("baseline, per rank", tokens_text(*e.baseline_rank));
   s.rows.emplace_back("against the baseline",

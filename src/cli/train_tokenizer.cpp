@@ -81,6 +81,7 @@ int run_train_tokenizer(const TrainTokenizerSettings& s) {
   const nlohmann::ordered_json config{{"tokenizer_class", "PreTrainedTokenizerFast"},
                                       {"bos_token", specials[0]},
                                       {"eos_token", specials[0]},
+                                      {"model_input_names", {"input_ids", "attention_mask"}},  // no token_type_ids
                                       {"clean_up_tokenization_spaces", false}};
   write_whole(out / "tokenizer_config.json", config.dump(2) + "\n");
   if (words.dropped() > 0)

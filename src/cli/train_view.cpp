@@ -328,6 +328,7 @@ void TrainView::show_verdict() {
   const MfuBand band = mfu_band(*mfu);
   print(fmt::format("MFU: {:.1f}% with attention, {:.1f}% by 6N (6 FLOPs per parameter and token): {}", *mfu * 100,
                     *mfu * by_6n * 100, name_of(band)));
+  if (band == MfuBand::above_peak) print(std::string(kAbovePeak));
   if (band == MfuBand::fair || band == MfuBand::poor) print("to raise it: " + mfu_advice(times_, facts_of(spec_)).text);
 }
 

@@ -13,11 +13,15 @@
 
 namespace lockstep {
 
-enum class MfuBand : std::uint8_t { excellent, good, fair, poor };
+enum class MfuBand : std::uint8_t { above_peak, excellent, good, fair, poor };
 
-// Excellent above 0.5, good from 0.3, fair from 0.15, poor below; of what is not a number, poor.
+// Above 1 it is no number to trust: other programs ran while the peak was measured. Excellent above 0.5, good from 0.3,
+// fair from 0.15, poor below; of what is not a number, poor.
 MfuBand mfu_band(double mfu);
 std::string_view name_of(MfuBand band);
+// What to say beside one above the peak.
+inline constexpr std::string_view kAbovePeak =
+    "the peak was measured while the machine did other work, and is higher: run again when it is idle to know the MFU";
 
 class RunMfu {
  public:

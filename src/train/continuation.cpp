@@ -41,8 +41,8 @@ class Answering {
 
 }  // namespace
 
-Finish go_on(Generator& generator, std::span<const std::int32_t> prompt, const Continuation& how,
-             const std::function<bool(std::int32_t)>& give) {
+Finish continue_prompt(Generator& generator, std::span<const std::int32_t> prompt, const Continuation& how,
+                       const std::function<bool(std::int32_t)>& give) {
   const std::span<const std::int32_t> read = generator.tokens();
   if (read.size() >= prompt.size() || !std::equal(read.begin(), read.end(), prompt.begin())) generator.clear();
   std::vector<Candidate> room;
@@ -55,18 +55,21 @@ Finish go_on(Generator& generator, std::span<const std::int32_t> prompt, const C
   }
 }
 
-void go_on_together(Generator& generator, const Continuation& how, const ManyPrompts& prompts) {
+void continue_prompts(Generator& generator, const Continuation& how, const ManyPrompts& prompts) {
   struct Running {
     Answering answer;
     std::int64_t number;
+    std::vector<std::int32_t> rest;  // of its prompt, to be read, the last token first
   };
   std::vector<Running> running;
   std::vector<int> free;
   for (int text = generator.texts(); text-- > 0;) free.push_back(text);
   std::vector<Candidate> room;
   std::int64_t count = 0;
-  // Whether it goes on.
+  // Whether there is more to read of it.
   const auto take = [&](Running& r, std::span<const double> logits) {
+    if (!r.rest.empty()) r.rest.pop_back();
+    if (!r.rest.empty()) return true;
     const auto why = r.answer.take(logits, room, [&](std::int32_t token) { return prompts.give(r.number, token); });
     if (!why) return true;
     free.push_back(r.answer.text());
@@ -78,19 +81,21 @@ void go_on_together(Generator& generator, const Continuation& how, const ManyPro
       const auto prompt = prompts.next();
       more = prompt.has_value();
       if (!more) break;
-      Running r{Answering(generator, free.back(), how), count++};
+      const int text = free.back();
       free.pop_back();
-      generator.clear(r.answer.text());
-      if (take(r, generator.feed(*prompt, r.answer.text()))) running.push_back(r);
+      generator.clear(text);
+      const auto read = static_cast<std::ptrdiff_t>(generator.read_runs(*prompt, text));
+      running.push_back({Answering(generator, text, how), count++, {prompt->rbegin(), prompt->rend() - read}});
     }
     if (running.empty()) return;
     std::vector<Generator::NextToken> next;
-    for (const Running& r : running) next.push_back({r.answer.text(), r.answer.token()});
+    for (const Running& r : running)
+      next.push_back({r.answer.text(), r.rest.empty() ? r.answer.token() : r.rest.back()});
     const std::span<const double> logits = generator.feed_each(next);
     const auto V = static_cast<std::size_t>(generator.spec().vocabulary);
     std::vector<Running> still;
     for (std::size_t i = 0; i < running.size(); ++i)
-      if (take(running[i], logits.subspan(i * V, V))) still.push_back(running[i]);
+      if (take(running[i], logits.subspan(i * V, V))) still.push_back(std::move(running[i]));
     running = std::move(still);
   }
 }

@@ -23,8 +23,8 @@ enum class Finish { enough, end_of_text, no_positions, stopped };
 // ends, the positions are used up, or `give` returns false. As many tokens as positions can be read, so one more than
 // those can be given. Where the generator has read a beginning of the prompt and nothing else, it continues from there;
 // otherwise it forgets what it has read.
-Finish go_on(Generator& generator, std::span<const std::int32_t> prompt, const Continuation& how,
-             const std::function<bool(std::int32_t)>& give);
+Finish continue_prompt(Generator& generator, std::span<const std::int32_t> prompt, const Continuation& how,
+                       const std::function<bool(std::int32_t)>& give);
 
 // Prompts that are continued together are numbered from 0 as they come.
 struct ManyPrompts {
@@ -33,7 +33,8 @@ struct ManyPrompts {
   std::function<void(std::int64_t number, Finish why)> finished;      // once for each
 };
 
-// Continues as many as the generator has texts for; where one is finished, the next prompt is read into its place.
-void go_on_together(Generator& generator, const Continuation& how, const ManyPrompts& prompts);
+// Continues as many as the generator has texts for; where one is finished, the next prompt is read into its place:
+// whole runs of it by themselves, and what is left of it beside the tokens of the others.
+void continue_prompts(Generator& generator, const Continuation& how, const ManyPrompts& prompts);
 
 }  // namespace lockstep

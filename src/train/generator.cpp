@@ -224,15 +224,16 @@ std::vector<StateTensor> Generator::weights() const {
 void Generator::load(const Checkpoint& checkpoint) {
   const bool adapters = std::ranges::any_of(checkpoint.manifest().tensors,
                                             [](const ManifestTensor& t) { return t.name.starts_with(kAdapterPrefix); });
-  adapters ? load_merged(checkpoint, run_of(checkpoint)) : checkpoint.load(weights(), stream_);
-}
-
-// Adapters are merged on the host: nothing is left of them while text is made.
-void Generator::load_merged(const Checkpoint& adapters, const RunSpec& run) {
+  if (!adapters) return checkpoint.load(weights(), stream_);
   Ledger ledger;
   const std::unique_ptr<Memory> memory = make_memory(Device::cpu, ledger);
   cpu::Stream host(*memory, 1);
-  const MergedLora merged(adapters, run, host);
+  load(MergedLora(checkpoint, run_of(checkpoint), host));
+}
+
+void Generator::load(const MergedLora& merged) {
+  Ledger ledger;
+  const std::unique_ptr<Memory> memory = make_memory(Device::cpu, ledger);
   for (const auto& [u, unit] : weights_)
     unit.each_piece([&, &unit = unit](const ZeroShard::Piece& piece) {
       if (piece.runs.empty()) return;
@@ -353,17 +354,19 @@ std::span<const double> Generator::logits_of(const Pass& pass, std::int64_t rows
 std::span<const double> Generator::feed(std::span<const std::int32_t> tokens, int text) {
   LOCKSTEP_CHECK(!tokens.empty() && length(text) + std::ssize(tokens) <= options_.positions,
                  "{} tokens after {}, with room for {}", tokens.size(), length(text), options_.positions);
-  require_in_vocabulary(tokens, options_.spec);
-  const auto read = [&](const Pass& pass, bool wants_logits) {
-    const auto T = static_cast<std::size_t>(pass.model.T());
-    run(pass, tokens.first(T), {&text, 1}, wants_logits);
-    tokens = tokens.subspan(T);
-  };
-  for (const Pass& pass : reading_)
-    while (std::ssize(tokens) > pass.model.T()) read(pass, false);
-  while (tokens.size() > 1) read(one_, false);
-  read(one_, true);
+  tokens = tokens.subspan(read_runs(tokens, text));
+  for (; tokens.size() > 1; tokens = tokens.subspan(1)) run(one_, tokens.first(1), {&text, 1}, false);
+  run(one_, tokens, {&text, 1}, true);
   return logits_of(one_, 1);
+}
+
+std::size_t Generator::read_runs(std::span<const std::int32_t> prompt, int text) {
+  require_in_vocabulary(prompt, options_.spec);
+  std::size_t read = 0;
+  for (const Pass& pass : reading_)
+    for (const auto T = static_cast<std::size_t>(pass.model.T()); prompt.size() - read > T; read += T)
+      run(pass, prompt.subspan(read, T), {&text, 1}, false);
+  return read;
 }
 
 std::span<const double> Generator::feed_each(std::span<const NextToken> next) {

@@ -47,6 +47,8 @@
 
 namespace lockstep {
 
+class MergedLora;
+
 class Generator {
  public:
   struct Options {
@@ -69,11 +71,15 @@ class Generator {
   // Adapters of a checkpoint are merged into the base that it names (train/merged_lora.h).
   void load(const Checkpoint& checkpoint);
   void load(const HfFolder& folder);
+  void load(const MergedLora& merged);       // on the host: nothing is left of the adapters while text is made
   std::vector<StateTensor> weights() const;  // what of them is on this rank
 
   // Reads at least one token and gives the logits after the last of them, (V), valid until the next call. There is room
   // for length() + tokens.size() <= positions().
   std::span<const double> feed(std::span<const std::int32_t> tokens, int text = 0);
+  // Reads as many of a prompt's first tokens as whole runs take, not its last, and says how many; the rest is to be
+  // fed.
+  std::size_t read_runs(std::span<const std::int32_t> prompt, int text = 0);
   // Reads a token of each of at least one text, none twice; gives their logits, (texts, V), valid until the next call.
   struct NextToken {
     int text;
@@ -107,7 +113,6 @@ class Generator {
     std::vector<std::int32_t> read;  // with room for all positions
   };
 
-  void load_merged(const Checkpoint& adapters, const RunSpec& run);
   void take_passes();
   void take_weights();
   void take_caches();

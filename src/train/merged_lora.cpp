@@ -13,15 +13,31 @@ constexpr std::string_view kWeight = ".weight";
 }
 
 MergedLora::MergedLora(const Checkpoint& adapters, const RunSpec& run, Stream& stream)
-    : adapters_(adapters),
+    : MergedLora(&adapters, nullptr, run, run.lora, stream) {}
+
+MergedLora::MergedLora(const PeftAdapters& adapters, const RunSpec& run, Stream& stream)
+    : MergedLora(nullptr, &adapters, run, adapters.lora(), stream) {}
+
+MergedLora::MergedLora(const Checkpoint* checkpoint, const PeftAdapters* folder, const RunSpec& run,
+                       const LoraSpec& lora, Stream& stream)
+    : checkpoint_(checkpoint),
+      folder_(folder),
       model_(run.model),
-      lora_(run.lora),
+      lora_(lora),
       stream_(stream),
       tensors_(logical_tensors(Model(run.model, 1, 1, DType::f32))),
       base_(run, tensors_) {
+  if (folder_) folder_->require_for(tensors_, model_.in_out_weights);
+  if (lora_.base.empty()) return;
   Ledger ledger;
   const std::unique_ptr<Memory> memory = make_memory(Device::cpu, ledger);
-  base_.require(base_.fingerprint(*memory, stream_), lora_.base, adapters.path().string());
+  base_.require(base_.fingerprint(*memory, stream_), lora_.base,
+                (folder_ ? folder_->folder() : checkpoint_->path()).string());
+}
+
+bool MergedLora::adapts(const std::string& projection) const {
+  return folder_ ? folder_->adapts(projection)
+                 : checkpoint_->manifest().find(kWeightPart, lora_a_name(projection)) != nullptr;
 }
 
 // Weights may be loaded in another type than they were saved in.
@@ -30,9 +46,13 @@ Tensor MergedLora::load(const std::string& name, const std::vector<std::int64_t>
   const LogicalTensor logical{name, shape};
   room = memory.allocate(logical.elements() * size_of(dtype), Tag::workspace);
   const Tensor flat = view(room, dtype, {logical.elements()});
+  if (folder_) {
+    cast({.y = flat, .x = folder_->matrix(name).reshape({logical.elements()})}, stream_);
+    return flat.reshape(Shape(std::span(shape)));
+  }
   const StateTensor wanted{
       .part = kWeightPart, .tensor = logical, .range = flat_range(0, logical.elements()), .live = flat};
-  adapters_.load({&wanted, 1}, stream_);
+  checkpoint_->load({&wanted, 1}, stream_);
   return flat.reshape(Shape(std::span(shape)));
 }
 
@@ -40,7 +60,7 @@ ConstTensor MergedLora::values(const LogicalTensor& tensor, Memory& memory, Buff
   Buffer of_base;
   const ConstTensor weight = base_.values(tensor, memory, of_base, stream_);
   const std::string projection = tensor.name.substr(0, tensor.name.size() - kWeight.size());
-  if (!tensor.name.ends_with(kWeight) || !adapters_.manifest().find(kWeightPart, lora_a_name(projection))) {
+  if (!tensor.name.ends_with(kWeight) || !adapts(projection)) {
     if (of_base.memory()) room = std::move(of_base);
     return weight;
   }

@@ -11,6 +11,7 @@
 #include "checkpoint/file_content.h"
 #include "checkpoint/find_checkpoint.h"
 #include "checkpoint/hf_folder.h"
+#include "checkpoint/lora_base.h"
 #include "comm/gather_texts.h"
 #include "tensor/transfer.h"
 
@@ -87,6 +88,7 @@ NamedValues content_of(const Checkpoint& checkpoint) {
 
 NamedValues imported_content(const RunSpec& spec, Communicator& ranks) {
   NamedValues all;
+  if (spec.lora) require_base_folder(spec);
   if (!spec.model_hf.empty())
     all.emplace_back("the content of model.hf", content_of_files(HfFolder(spec.model_hf).files(), ranks));
   if (!spec.model_from.empty()) {  // a manifest has the checksum of every file

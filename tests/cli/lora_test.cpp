@@ -88,6 +88,75 @@ TEST_P(LoraCommands, TheAdapterIsAFolderThatPeftKnows) {
     }
 }
 
+// As made from the folder of adapters, beside the base that it names or that is given.
+TEST_P(LoraCommands, TheAdapterGeneratesAndScoresAsTheRunDoes) {
+  const std::string adapter = folder_ / "adapter", moved = folder_ / "moved", other = folder_ / "other";
+  ASSERT_EQ(run_program({"export", run(), "--out", adapter, "--adapter"}).code, 0);
+  std::filesystem::copy(source(), moved);
+  ASSERT_EQ(run_program({"export", run(), "--out", other}).code, 0);
+  std::ofstream(folder_ / "ids.bin", std::ios::binary) << std::string("\1\0\5\0\11\0\3\0", 8);
+  const auto both = [&](std::vector<std::string> more, const std::string& from) {
+    std::vector<std::string> texts;
+    for (std::vector<std::string> all :
+         {std::vector<std::string>{"generate", from, "--tokens", "1 5 9", "--max-tokens", "12", "--temperature", "0"},
+          {"eval", from, folder_ / "ids.bin", "--tokens", "--token-type", "u16"}}) {
+      all.insert(all.end(), more.begin(), more.end());
+      const Outcome o = run_program(all);
+      EXPECT_EQ(o.code, 0) << o.err;
+      texts.push_back(o.out);
+    }
+    return texts;
+  };
+  const auto wanted = both({}, run());
+  EXPECT_EQ(both({}, adapter), wanted);
+  EXPECT_EQ(both({"--base", moved}, adapter), wanted);
+  EXPECT_EQ(both({"--base", moved}, run()), wanted);
+  EXPECT_NE(both({}, source()), wanted) << "it has learned something";
+  EXPECT_EQ(run_program({"export", run(), "--base", moved, "--out", folder_ / "merged"}).code, 0);
+
+  const Outcome shown = run_program({"inspect", adapter});
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("of rank 2, alpha 4: "));
+  EXPECT_THAT(shown.out, HasSubstr(source()));
+
+  const Outcome refused = run_program({"generate", adapter, "--tokens", "1", "--base", other});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("were trained beside another base than"));
+  const Outcome whole = run_program({"generate", source(), "--tokens", "1", "--base", moved});
+  EXPECT_EQ(whole.code, 2);
+  EXPECT_THAT(whole.err, HasSubstr("is a whole model, not adapters of one; leave --base out"));
+}
+
+TEST_P(LoraCommands, ABaseThatIsGoneIsCalledOne) {
+  const std::string base = folder_ / "base", out = folder_ / "second", adapter = folder_ / "adapter";
+  std::filesystem::copy(source(), base);
+  ASSERT_EQ(train_in(out, base, {}).code, 0);
+  ASSERT_EQ(run_program({"export", out, "--out", adapter, "--adapter"}).code, 0);
+  std::filesystem::rename(base, folder_ / "moved");
+  const std::string words = base + " is not there, the base that adapters were trained beside; say where it is now";
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"generate", out, "--tokens", "1"}, {"export", out, "--out", folder_ / "x"}}) {
+    const Outcome o = run_program(command);
+    EXPECT_EQ(o.code, 6) << o.err;
+    EXPECT_THAT(o.err, HasSubstr(words));
+  }
+  const Outcome trained = run_program({"train", "--resume", out, "--set", "train.steps=8"});
+  EXPECT_EQ(trained.code, 6) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr(words));
+  EXPECT_THAT(trained.err, HasSubstr("--set model.hf=FOLDER to train"));
+  EXPECT_EQ(
+      run_program({"train", "--resume", out, "--set", "train.steps=8", "--set", "model.hf=" + (folder_ / "moved")})
+          .code,
+      0);
+
+  const Outcome alone = run_program({"generate", adapter, "--tokens", "1"});
+  EXPECT_EQ(alone.code, 6) << alone.err;
+  EXPECT_THAT(alone.err, HasSubstr("holds adapters of '" + base + "', which is not there; name the model by --base"));
+  EXPECT_THAT(run_program({"inspect", adapter}).out, HasSubstr(", which is not there"));
+  EXPECT_EQ(run_program({"generate", adapter, "--tokens", "1", "--max-tokens", "2", "--base", folder_ / "moved"}).code,
+            0);
+}
+
 TEST_P(LoraCommands, DoNotReplaceTheWeightsThatTheyBelongTo) {
   ASSERT_EQ(run_program({"export", run(), "--out", folder_ / "base"}).code, 0);
   const std::string out = folder_ / "second";

@@ -181,7 +181,7 @@ TEST_F(Terminal, IsNeitherAFileNorAPipe) {
 TEST_F(Terminal, HasAStatusLineThatIsGoneWhenTheRunEnds) {
   const std::string text = on_a_terminal({"NO_COLOR=1"}, train("a", {"--set", "train.save_every=2"}));
   EXPECT_THAT(text, ::testing::ContainsRegex("\r\n[^\r\n]* [1-6]/6  ETA [0-9:]+  loss [0-9.]+  [0-9,]+ tok/s  "
-                                             "MFU [0-9]+% (excellent|good|fair|poor)\r\033.A"));
+                                             "MFU [0-9]+% (above the measured peak|excellent|good|fair|poor)\r\033.A"));
   const std::vector<std::string> rows = rows_of(text);
   EXPECT_THAT(rows, Each(Not(HasSubstr("ETA"))));
   EXPECT_THAT(steps_in_rows(rows), ElementsAre("6")) << "the last step's line stays";

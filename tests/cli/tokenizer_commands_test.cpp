@@ -6,6 +6,7 @@
 #include "data/token_file.h"
 #include "data/tokenizer/tokenizer.h"
 #include "support/program.h"
+#include "support/run_results.h"
 
 namespace lockstep {
 namespace {
@@ -46,6 +47,8 @@ TEST(TrainTokenizer, WhatIsLearnedMakesTokenFilesAndTrainsAModelThatGeneratesTex
       run_program({"train-tokenizer", folder / "text.txt", "--vocabulary", "300", "--out", folder / "tokenizer"});
   ASSERT_EQ(learned.code, 0) << learned.err;
   EXPECT_THAT(learned.out, HasSubstr("vocabulary "));
+  // Else transformers gives models token_type_ids, which none here takes.
+  EXPECT_THAT(tests::text_of(folder / "tokenizer/tokenizer_config.json"), HasSubstr("\"model_input_names\""));
   const Tokenizer tokenizer = Tokenizer::load(folder / "tokenizer");
 
   const Outcome written = run_program(

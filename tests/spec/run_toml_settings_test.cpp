@@ -33,7 +33,10 @@ TEST(RunToml, AChoiceBySettingUnmakesTheFilesChoice) {
   EXPECT_EQ(parse(example, {"optim.name=sgd"}).optimizer.kind, OptimizerKind::sgd);
   EXPECT_EQ(parse(example, {"optim.schedule=constant"}).schedule.kind, RateKind::constant);
   EXPECT_EQ(parse(example, {"data.example=false", "data.synthetic.seed=4"}).data.synthetic->seed, 4u);
-  EXPECT_NE(refusal(example, {"data.synthetic.seed=4"}).find("both synthetic and example"), std::string::npos);
+  EXPECT_EQ(parse(example, {"data.synthetic.seed=4"}).data.synthetic->seed, 4u);
+  EXPECT_FALSE(parse(example, {"data.synthetic.seed=4"}).data.example);
+  EXPECT_NE(refusal(example, {"data.synthetic.seed=4", "data.example=true"}).find("both synthetic and example"),
+            std::string::npos);
   EXPECT_NE(refusal(example, {"data.text=b", "data.tokens=c"}).find("--set data.tokens=c: "), std::string::npos);
   EXPECT_NE(refusal(example, {"optim.name=sgd", "optim.eps=1e-8"}).find("--set optim.eps=1e-8: 'eps' does nothing"),
             std::string::npos);

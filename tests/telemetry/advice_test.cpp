@@ -15,6 +15,8 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(MfuBands, HaveTheirEdges) {
+  EXPECT_EQ(mfu_band(std::nextafter(1.0, 2.0)), MfuBand::above_peak);
+  EXPECT_EQ(mfu_band(1), MfuBand::excellent);
   EXPECT_EQ(mfu_band(std::nextafter(0.5, 1.0)), MfuBand::excellent);
   EXPECT_EQ(mfu_band(0.5), MfuBand::good);
   EXPECT_EQ(mfu_band(0.3), MfuBand::good);

@@ -39,18 +39,18 @@ struct Answered {
 Answered answered_together(Generator& generator, const std::vector<Tokens>& prompts, const Continuation& how) {
   Answered all;
   std::size_t at = 0;
-  go_on_together(generator, how,
-                 {.next = [&] { return at < prompts.size() ? std::optional(prompts[at++]) : std::nullopt; },
-                  .give =
-                      [&](std::int64_t number, std::int32_t token) {
-                        all.tokens[number].push_back(token);
-                        return true;
-                      },
-                  .finished =
-                      [&](std::int64_t number, Finish why) {
-                        EXPECT_TRUE(all.why.emplace(number, why).second) << number << " is finished twice";
-                        all.order.push_back(number);
-                      }});
+  continue_prompts(generator, how,
+                   {.next = [&] { return at < prompts.size() ? std::optional(prompts[at++]) : std::nullopt; },
+                    .give =
+                        [&](std::int64_t number, std::int32_t token) {
+                          all.tokens[number].push_back(token);
+                          return true;
+                        },
+                    .finished =
+                        [&](std::int64_t number, Finish why) {
+                          EXPECT_TRUE(all.why.emplace(number, why).second) << number << " is finished twice";
+                          all.order.push_back(number);
+                        }});
   return all;
 }
 
@@ -100,7 +100,7 @@ TEST_P(EveryFamilyContinues, PromptsTogetherWithTheAnswersThatEachHasAlone) {
     ASSERT_EQ(all.why.size(), prompts.size());
     for (std::size_t i = 0; i < prompts.size(); ++i) {
       Tokens expected;
-      const Finish why = go_on(*alone.generator, prompts[i], how, [&](std::int32_t token) {
+      const Finish why = continue_prompt(*alone.generator, prompts[i], how, [&](std::int32_t token) {
         expected.push_back(token);
         return true;
       });
@@ -124,12 +124,12 @@ TEST(GoingOnTogether, PutsTheNextPromptWhereOneIsFinished) {
   std::size_t at = 0;
   std::vector<std::int64_t> order;
   std::map<std::int64_t, int> given;
-  go_on_together(*host.generator, {.max_tokens = 20, .sampling = {.temperature = 0}},
-                 {.next = [&]() -> std::optional<Tokens> {
-                    return at++ < 4 ? std::optional(Tokens{2, 4}) : std::nullopt;
-                  },
-                  .give = [&](std::int64_t number, std::int32_t) { return ++given[number] < 5 || number == 0; },
-                  .finished = [&](std::int64_t number, Finish) { order.push_back(number); }});
+  continue_prompts(*host.generator, {.max_tokens = 20, .sampling = {.temperature = 0}},
+                   {.next = [&]() -> std::optional<Tokens> {
+                      return at++ < 4 ? std::optional(Tokens{2, 4}) : std::nullopt;
+                    },
+                    .give = [&](std::int64_t number, std::int32_t) { return ++given[number] < 5 || number == 0; },
+                    .finished = [&](std::int64_t number, Finish) { order.push_back(number); }});
   EXPECT_EQ(order, (std::vector<std::int64_t>{1, 2, 3, 0}));
   EXPECT_EQ(given, (std::map<std::int64_t, int>{{0, 20}, {1, 5}, {2, 5}, {3, 5}}));
 }

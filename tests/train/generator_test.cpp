@@ -82,7 +82,7 @@ const std::vector<std::int32_t> kPrompt{3, 1, 4, 1, 5, 9, 2, 6, 5};
 std::vector<std::int32_t> continued(Generator& generator, std::span<const std::int32_t> prompt,
                                     const Continuation& how) {
   std::vector<std::int32_t> tokens;
-  go_on(generator, prompt, how, [&](std::int32_t token) {
+  continue_prompt(generator, prompt, how, [&](std::int32_t token) {
     tokens.push_back(token);
     return true;
   });
@@ -251,7 +251,7 @@ TEST(GoingOn, SaysWhyItEnded) {
   const auto ended = [&](const Continuation& how, const std::function<bool(std::int32_t)>& to) {
     generator.clear();
     tokens.clear();
-    return go_on(generator, kPrompt, how, to);
+    return continue_prompt(generator, kPrompt, how, to);
   };
   EXPECT_EQ(ended({.max_tokens = 8}, give), Finish::enough);  // the last needs no position: 9 + 8 - 1 = 16
   EXPECT_EQ(tokens.size(), 8u);

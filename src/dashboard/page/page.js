@@ -3,7 +3,7 @@
 'use strict';
 
 const kStateLook = {running: 'good', starting: 'plain', ended: 'plain', stalled: 'bad', recovering: 'bad', waiting: 'bad', stopped: 'fair', reading: ''};
-const kBandLook = {excellent: 'good', good: 'good', fair: 'fair', poor: 'bad'};
+const kBandLook = {'above the measured peak': 'fair', excellent: 'good', good: 'good', fair: 'fair', poor: 'bad'};
 
 function valueCell(row, key, value, text, className = 'num') {
   const cell = row.insertCell();

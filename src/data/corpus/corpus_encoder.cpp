@@ -237,7 +237,7 @@ CorpusPlace place_to_begin(const CorpusJob& job, std::uint64_t identity, const s
 
 CorpusResult encode_corpus(const CorpusJob& job) {
   using Clock = std::chrono::steady_clock;
-  const CorpusInputs inputs = find_inputs(job.paths, is_json(job));
+  const CorpusInputs inputs = find_inputs(job.paths, is_json(job), job.conversations ? "" : kTextWithoutKey);
   const std::uint64_t identity = identity_of(job, inputs);
   std::optional<CorpusState> before = read_corpus_state(job.out);
   std::error_code ignored;

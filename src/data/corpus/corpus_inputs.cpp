@@ -21,7 +21,7 @@ bool is_json_lines(std::string_view path) {
 
 }  // namespace
 
-CorpusInputs find_inputs(std::span<const std::string> paths, bool json) {
+CorpusInputs find_inputs(std::span<const std::string> paths, bool json, std::string_view text_by) {
   CorpusInputs inputs;
   for (const std::string& path : paths) {
     std::error_code ignored;
@@ -40,8 +40,9 @@ CorpusInputs find_inputs(std::span<const std::string> paths, bool json) {
         ++inputs.passed_over;
     }
     if (json && inputs.files.size() == before)
-      throw UserError(ExitCode::bad_input_file, fmt::format("{}: no file in it is called .jsonl or .ndjson", path),
-                      "name the files themselves, or leave --key out for text");
+      throw UserError(
+          ExitCode::bad_input_file, fmt::format("{}: no file in it is called .jsonl or .ndjson", path),
+          text_by.empty() ? "name files of JSON lines" : fmt::format("name the files themselves, or {}", text_by));
   }
   if (std::ranges::count(inputs.files, kStandardInput, &CorpusInput::path) > 1)
     throw UserError(ExitCode::usage, "standard input is named twice", "name - once");

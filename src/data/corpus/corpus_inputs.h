@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -26,6 +27,8 @@ struct CorpusInputs {
   std::uint64_t identity = 0;    // of their paths, sizes and times
 };
 
-CorpusInputs find_inputs(std::span<const std::string> paths, bool json);
+inline constexpr std::string_view kTextWithoutKey = "leave --key out for text";
+// `text_by`: how a command that was told to read JSON lines reads text; empty: it cannot.
+CorpusInputs find_inputs(std::span<const std::string> paths, bool json, std::string_view text_by = kTextWithoutKey);
 
 }  // namespace lockstep

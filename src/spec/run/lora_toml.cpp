@@ -25,13 +25,15 @@ void visit_lora(Spec& lora, Visitor&& visit) {
   if (!lora.base.empty()) visit("base", lora.base);
 }
 
-// One string may name several: q_proj,v_proj.
+// One string may name several: q_proj, v_proj.
 std::vector<std::string> split_at_commas(const std::vector<std::string>& texts) {
   std::vector<std::string> all;
   for (const std::string& text : texts)
     for (std::size_t at = 0; at <= text.size();) {
       const std::size_t end = std::min(text.find(',', at), text.size());
-      all.push_back(text.substr(at, end - at));
+      const std::string name = text.substr(at, end - at);
+      const std::size_t first = std::min(name.find_first_not_of(' '), name.size());
+      all.push_back(name.substr(first, name.find_last_not_of(' ') + 1 - first));
       at = end + 1;
     }
   return all;

@@ -10,6 +10,7 @@
 #include "spec/model/hf_config.h"
 #include "spec/model/model_toml.h"
 #include "spec/model/presets.h"
+#include "spec/run/data_choices.h"
 #include "spec/run/lora_toml.h"
 #include "spec/run/memory_toml.h"
 #include "spec/run/precision_toml.h"
@@ -139,14 +140,7 @@ void unmake_choices(TomlDocument& document) {
     if (!document.set("model", choice)) continue;
     for (const std::string_view key : model_keys() + kModelChoices) document.drop("model", key);
   }
-  constexpr std::string_view kSources[] = {"text", "tokens", "example", "synthetic", "source", "weigh_by"};
-  for (const std::string_view source : std::span(kSources).first(3)) {
-    if (!document.set("data", source)) continue;
-    if (source == "example" && document.top().table("data").shown("example") != "true") continue;
-    for (const std::string_view other : kSources) document.drop("data", other);
-    if (source != "text") document.drop("data", "tokenizer");
-    if (source != "tokens") document.drop("data", "token_type");
-  }
+  unmake_data_choices(document);
   if (document.set("optim", "name")) {
     for (const std::string_view key : {"betas", "eps", "momentum"}) document.drop("optim", key);
   }
