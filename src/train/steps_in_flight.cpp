@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/host_store.h"
 #include "train/host_values.h"
 
 namespace lockstep {
@@ -51,7 +52,7 @@ void StepsInFlight::begin(std::span<const std::int32_t> tokens, std::span<const 
     hashes_->fetch(place.hashes_before.as<std::byte>(), place.hashes_after.as<std::byte>());
   }
   executor_.batch().fetch_losses(index, setup_.stream);
-  download_later(place.controls.as<char>().data(), state_.control(), setup_.stream);
+  host_store({.to = place.controls.as<char>().data(), .from = state_.control()}, setup_.stream);
   if (place.timed) times->end_step();
   setup_.stream.record(*place.done);
   if (setup_.step.unflushed) tell_stages(index);
