@@ -31,9 +31,8 @@ static constexpr auto values_of(Documents) { return kDocuments; }
 static constexpr auto values_of(ClockScope) { return kClockScopes; }
 static constexpr auto values_of(WeighBy) { return kWeighBy; }
 static constexpr std::array<LossSpikes, 2> values_of(LossSpikes) { return {LossSpikes::ignore, LossSpikes::rewind}; }
-static constexpr std::array<SnapshotPlace, 3> values_of(SnapshotPlace) {
-  return {SnapshotPlace::automatic, SnapshotPlace::host, SnapshotPlace::device};
-}
+using Snapshot = SnapshotPlace;
+static constexpr auto values_of(Snapshot) { return std::array{Snapshot::automatic, Snapshot::host, Snapshot::device}; }
 static constexpr std::array<BadValues, 2> values_of(BadValues) { return {BadValues::stop, BadValues::skip}; }
 
 namespace {
