@@ -55,7 +55,7 @@ test-slow: build
 
 CAMPAIGN = build/$(PRESET)/campaign
 campaign-program:
-	@tools/setup nftables iproute2
+	@tools/setup
 	@$(MAKE) --no-print-directory program
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target campaign
 

@@ -205,18 +205,21 @@ std::vector<std::int64_t> steps_in(const fs::path& folder) {
   return steps;
 }
 
-// The newest whole ones stay, `keep` with the one just saved; damaged ones are neither counted nor removed.
+// The newest whole ones stay, `keep` with the one just saved; damaged ones are neither counted nor removed. State that
+// was checked is pushed out by `keep` others that were, and by no state that nobody has looked at.
 void prune_checkpoints(const fs::path& folder, std::int64_t keep, std::int64_t saved, WholeCheckpoints& whole,
                        const Disk& disk) {
   std::vector<std::int64_t> others = steps_in(folder);
   std::erase(others, saved);
   std::reverse(others.begin(), others.end());
-  std::int64_t kept = 1;
+  std::int64_t kept = 1, checked = whole.is_checked(folder / step_folder_name(saved)) ? 1 : 0;
   for (const std::int64_t step : others) {
     const fs::path path = folder / step_folder_name(step);
     if (!whole.is_whole(path)) continue;
-    if (kept < keep) {
+    const bool is_checked = whole.is_checked(path);
+    if ((is_checked ? checked : kept) < keep) {
       ++kept;
+      checked += is_checked ? 1 : 0;
       continue;
     }
     remove_checkpoint(path, disk);

@@ -9,7 +9,8 @@
 // DIR/.partial-step-…, syncs every file, writes the manifest last, then syncs the folder itself. It renames the folder
 // to step-… and syncs DIR; it replaces `latest` in the same manner. It reads the checkpoint back from the disk and
 // verifies its checksums. Only then does it remove older ones, except for the `keep` - 1 of the highest steps, each
-// renamed to .trash-… first. So at every moment every step-… is whole, and a process killed anywhere leaves the new
+// renamed to .trash-… first. (One whose state was checked, whole_checkpoints.h, stays until `keep` newer ones are of
+// checked state too.) So at every moment every step-… is whole, and a process killed anywhere leaves the new
 // checkpoint or the one before.
 //
 // Only whole checkpoints count against `keep`, and only those are removed: a damaged one stays until its own step is

@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "base/integers.h"
+#include "checkpoint/state_copy.h"
+#include "tensor/cuda/gpu_in_use.h"
 #include "tensor/transfer.h"
 
 namespace lockstep {
@@ -15,7 +17,7 @@ constexpr double kMeeting = 0.2;                 // seconds, at most, between tw
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(CheckpointFolder folder, std::vector<StateTensor> pieces, Memory& host, Disk disk,
-                                   Communicator* ranks, RetryPauses pauses)
+                                   Communicator* ranks, RetryPauses pauses, Memory* beside)
     : folder_(std::move(folder)),
       live_(std::move(pieces)),
       snapshot_(live_),
@@ -29,11 +31,16 @@ CheckpointWriter::CheckpointWriter(CheckpointFolder folder, std::vector<StateTen
                    "a tensor on {} and a snapshot on {}", name_of(t.live.device()), name_of(host.device()));
     bytes += round_up(t.live.bytes(), kSnapshotAlignment);
   }
-  buffer_ = host.allocate(bytes, Tag::workspace, folder_.copies ? "copies" : "checkpoint");
+  buffer_ = host.allocate(bytes, Tag::workspace, folder_.copies ? kCopiesUnit : "checkpoint");
+  if (beside) beside_ = beside->allocate(bytes, Tag::workspace, "checkpoint");
   if (host.device() == Device::meta) return;
-  auto* at = static_cast<std::byte*>(buffer_.data());
+  std::int64_t at = 0;
   for (StateTensor& t : snapshot_) {
-    t.live = Tensor(at, t.live.dtype(), Device::cpu, {t.live.elements()});
+    const auto placed = [&](const Buffer& in, Device device) {
+      return Tensor(static_cast<std::byte*>(in.data()) + at, t.live.dtype(), device, {t.live.elements()});
+    };
+    if (beside) held_.push_back(placed(beside_, beside->device()));
+    t.live = placed(buffer_, Device::cpu);
     at += round_up(t.live.bytes(), kSnapshotAlignment);
   }
 }
@@ -80,25 +87,33 @@ void CheckpointWriter::save(const Progress& progress, Stream& stream, const Turn
   }
 }
 
-// What is on the device goes beside the stream's next work; what is offloaded, now.
+// What is on the device goes into its room, or beside the stream's next work; what is offloaded, now.
 void CheckpointWriter::snapshot(Stream& stream, const Turn& turn) {
-  if (stream.runs_ahead() && !side_) {
+  if ((stream.runs_ahead() || beside_.memory()) && !side_) {
     side_.emplace(stream.device());
     complete_ = stream.make_event();
     read_ = side_->stream().make_event();
   }
-  if (side_) {
+  const auto begin_side = [&] {
     stream.record(*complete_);
     side_->stream().wait(*complete_);
-  }
+  };
+  if (side_ && !beside_.memory()) begin_side();
+  in_held_.clear();
+  if (beside_.memory() && stream.device() == Device::cuda) gpu_ = cuda::gpu_in_use();
   for (std::size_t i = 0; i < live_.size(); ++i) {
     if (turn) turn(live_[i]);
     void* const to = snapshot_[i].live.raw();
-    if (side_ && live_[i].live.device() == stream.device())
+    if (beside_.memory() && live_[i].live.device() == beside_.memory()->device()) {
+      pack_later(held_[i].raw(), live_[i].live, stream);
+      in_held_.push_back(i);
+    } else if (side_ && live_[i].live.device() == stream.device()) {
       download_later(to, live_[i].live, side_->stream());
-    else
+    } else {
       download(to, live_[i].live, stream);
+    }
   }
+  if (beside_.memory()) return begin_side();
   if (!side_) return;
   side_->stream().record(*read_);
   reads_ = true;
@@ -111,7 +126,10 @@ Event* CheckpointWriter::being_read() {
 
 void CheckpointWriter::write(const Progress& progress) {
   try {
-    if (side_) read_->wait();
+    if (beside_.memory())
+      bring_to_host();
+    else if (side_)
+      read_->wait();
     double seconds = pauses_.first;
     for (;;) {
       SaveResult result = try_save(folder_, progress, snapshot_, disk_, ranks_);
@@ -125,6 +143,20 @@ void CheckpointWriter::write(const Progress& progress) {
     tried_ = true;
   }
   changed_.notify_all();
+}
+
+void CheckpointWriter::bring_to_host() {
+  Stream& side = side_->stream();
+  if (side.device() == Device::cuda) cuda::use_gpu(gpu_);
+  for (const std::size_t i : in_held_) {
+    const std::int64_t each = kPiece / size_of(held_[i].dtype()), all = held_[i].elements();
+    for (std::int64_t begin = 0; begin < all; begin += each) {
+      const std::int64_t count = std::min(each, all - begin);
+      download_later(snapshot_[i].live.slice(0, begin, count).raw(), held_[i].slice(0, begin, count), side);
+      side.record(*read_);
+      read_->wait();
+    }
+  }
 }
 
 void CheckpointWriter::tell(const Progress& progress, const SaveResult& result) {

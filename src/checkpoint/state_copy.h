@@ -30,6 +30,7 @@
 
 namespace lockstep {
 
+inline constexpr const char* kCopiesUnit = "copies";      // of the ledger: the snapshot that they are written from
 inline constexpr const char* kExchangeFile = "exchange";  // of the agent: there are other hosts
 inline constexpr const char* kReadyFile = "ready";
 inline constexpr const char* kMirroredFile = "mirrored";

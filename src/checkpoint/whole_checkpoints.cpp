@@ -34,9 +34,34 @@ std::string look_of(const fs::path& checkpoint) {
 
 }  // namespace
 
-void WholeCheckpoints::add(const fs::path& checkpoint) { known_[checkpoint.string()] = look_of(checkpoint); }
+void WholeCheckpoints::add(const fs::path& checkpoint) {
+  known_[checkpoint.string()] = look_of(checkpoint);
+  checked_.erase(checkpoint.string());
+}
 
-void WholeCheckpoints::forget(const fs::path& checkpoint) { known_.erase(checkpoint.string()); }
+void WholeCheckpoints::forget(const fs::path& checkpoint) {
+  known_.erase(checkpoint.string());
+  checked_.erase(checkpoint.string());
+}
+
+bool WholeCheckpoints::is_checked(const fs::path& checkpoint) {
+  const auto [known, added] = checked_.try_emplace(checkpoint.string(), false);
+  if (!added) return known->second;
+  try {
+    known->second = checks_state(open_verified_checkpoint(checkpoint).progress().run_file);
+  } catch (const UserError&) {  // it was whole a moment ago
+    checked_.erase(known);
+    return false;
+  }
+  return known->second;
+}
+
+// The text is the program's own (to_toml), with each key on a line; no other section has this one.
+bool checks_state(std::string_view run_file) {
+  constexpr std::string_view kKey = "\ncheck_state = ";
+  const std::size_t at = run_file.find(kKey);
+  return at != std::string_view::npos && at + kKey.size() < run_file.size() && run_file[at + kKey.size()] != '0';
+}
 
 bool WholeCheckpoints::is_whole(const fs::path& checkpoint) {
   const std::string look = look_of(checkpoint);

@@ -4,11 +4,15 @@
 // been touched: same inode, size and times of change. Damage that leaves no trace in these is found when a run resumes
 // or `lockstep inspect` reads it.
 //
+// And which of them hold state that was checked before it was saved: the run's check_state, which is in the manifest,
+// was on.
+//
 // Used by one thread at a time.
 #pragma once
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 
@@ -17,9 +21,14 @@ class WholeCheckpoints {
   bool is_whole(const std::filesystem::path& checkpoint);
   void add(const std::filesystem::path& checkpoint);  // one that was read back a moment ago
   void forget(const std::filesystem::path& checkpoint);
+  bool is_checked(const std::filesystem::path& checkpoint);  // of one that is whole
 
  private:
   std::map<std::string, std::string> known_;  // path -> what its files looked like
+  std::map<std::string, bool> checked_;       // of those
 };
+
+// Whether the run that this run file is of checks its state before it saves.
+bool checks_state(std::string_view run_file);
 
 }  // namespace lockstep

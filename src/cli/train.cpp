@@ -28,6 +28,7 @@
 #include "plan/placement_warning.h"
 #include "plan/plan.h"
 #include "plan/plan_file.h"
+#include "plan/snapshot_place.h"
 #include "plan/step_prediction.h"
 #include "spec/run/lora_check.h"
 #include "spec/run/run_toml.h"
@@ -175,6 +176,7 @@ void prepare(Prepared& p, const TrainSettings& s, RunSpec& spec, const Launch& l
   require_base(spec);
   const std::int64_t available = available_memory(device_of(spec)) / launch.ranks_a_device();
   resolve_gathered(spec, available);
+  if (const std::string line = resolve_snapshot(spec, available); !line.empty()) p.notes.push_back(line);
   predict(p, spec);
   const Plan& most = fullest(p.stages);
   p.arena_bytes = most.peak;
@@ -349,11 +351,14 @@ int run_training(const TrainSettings& s) {
         prepare(prepared, s, spec, launch);
       }
     }
-    std::string from = prepared.from, gathered = std::to_string(spec.memory.gathered);
+    std::string from = prepared.from, gathered = std::to_string(spec.memory.gathered),
+                snapshot = std::to_string(static_cast<int>(spec.train.snapshot));
     if (!by_hand) {
       share_place(ranks, from, s.copies);  // also: continue
       share_text(ranks, gathered, 0);      // which rank 0 may have chosen
+      share_text(ranks, snapshot, 0);
       if (!first) spec.memory.gathered = std::stoll(gathered);
+      if (!first) spec.train.snapshot = static_cast<SnapshotPlace>(std::stoi(snapshot));
     }
     if (!by_hand && !from.empty())
       first ? require_same_checkpoint(*prepared.checkpoint, ranks)

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/system_failure.h"
+#include "checkpoint/state_copy.h"
 #include "cli/plan_view.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
@@ -305,8 +306,12 @@ void TrainView::show_sums(const Progress& progress, const Plan& plan, const Ledg
   if (times_.total() > 0) print("time: " + shares_text(times_));
   show_verdict();
   show_score();
-  print(fmt::format("memory: {} predicted, {} measured{}", grouped_digits(plan.peak), grouped_digits(ledger.peak()),
-                    plan.peak == ledger.peak() ? ", equal to the byte" : ""));
+  // Copies of the state in memory are left out where they do not fit, so the peak of a plan is without them.
+  const bool copies =
+      std::ranges::any_of(ledger.rows(), [](const auto& row) { return row.first.second == kCopiesUnit; });
+  const std::int64_t predicted = plan.peak + (copies ? plan.copies.process : 0);
+  print(fmt::format("memory: {} predicted, {} measured{}", grouped_digits(predicted), grouped_digits(ledger.peak()),
+                    predicted == ledger.peak() ? ", equal to the byte" : ""));
   if (outside)
     print(fmt::format("driver and libraries: {} predicted, {} measured", grouped_digits(plan.outside),
                       grouped_digits(*outside)));

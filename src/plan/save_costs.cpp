@@ -38,7 +38,10 @@ SaveCosts save_costs(const RunSpec& spec, const MachineSpec& machine, const std:
   };
   const double write = require(machine.disk_write, "disk_write");
   if (spec.train.async_save) {
-    costs.stall_seconds = require(machine.host_link, "host_link");
+    costs.stall_seconds =
+        spec.train.snapshot == SnapshotPlace::device
+            ? 2 * static_cast<double>(costs.bytes) / machine.rate_of_copy(static_cast<double>(costs.bytes))
+            : require(machine.host_link, "host_link");
     costs.write_seconds = write;
   } else {
     costs.stall_seconds = write;

@@ -9,6 +9,7 @@
 
 #include "tensor/memory.h"
 #include "tensor/stream.h"
+#include "tensor/tensor.h"
 
 namespace lockstep {
 
@@ -26,9 +27,13 @@ class SideStream {
 
 // In the stream's order, without waiting for it; both are on the stream's device and apart.
 void copy_later(void* to, const void* from, std::int64_t bytes, Stream& stream);
+// The same of a contiguous tensor, or of strided rows (Tensor::rows_apart), which are adjacent in `to`.
+void pack_later(void* to, const ConstTensor& from, Stream& stream);
 
 namespace cuda {
 void copy_later(void* to, const void* from, std::int64_t bytes, lockstep::Stream& stream);
-}
+void copy_rows_later(void* to, const void* from, std::int64_t rows, std::int64_t row_bytes, std::int64_t pitch_bytes,
+                     lockstep::Stream& stream);
+}  // namespace cuda
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include "data/dataset.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/host_store.h"
 #include "kernels/rope.h"
 #include "tensor/transfer.h"
 #include "train/host_values.h"
@@ -254,12 +255,12 @@ RemoteLoss::Tensors BatchBuffers::loss_tensors() const {
 
 void BatchBuffers::fetch_losses(int place, Stream& stream) {
   if (stream.device() == Device::meta || !sizes_.has_head) return;
-  download_later(places_[place].losses.as<char>().data(), losses(kept(place)), stream);
+  host_store({.to = places_[place].losses.as<char>().data(), .from = losses(kept(place))}, stream);
 }
 
 void BatchBuffers::fetch_likeliest(int place, Stream& stream) {
   if (stream.device() == Device::meta || !sizes_.has_head) return;
-  download_later(places_[place].targets.as<char>().data(), targets(kept(place)), stream);
+  host_store({.to = places_[place].targets.as<char>().data(), .from = targets(kept(place))}, stream);
 }
 
 double BatchBuffers::own_losses(int place) const {

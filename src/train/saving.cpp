@@ -11,7 +11,8 @@ Saving::Saving(TrainingRun& run, Watcher& watcher, RunEvents& events, const Prog
       watcher_(watcher),
       events_(events),
       begun_(run.has_saved(progress.step) ? progress.step : -1),
-      newest_(begun_) {}
+      newest_(begun_),
+      before_(begun_ >= 0 ? begun_ : run.newest_saved(progress.step)) {}
 
 void Saving::save(const Progress& progress) {
   if (begun_ == progress.step) return;
@@ -43,7 +44,7 @@ std::string_view reason_in(std::string_view message) {
 void Saving::tell() {
   constexpr std::chrono::seconds kAgain{60};  // a disk that stays full is not filled with messages about it
   if (const auto problem = run_.backup_problem()) {
-    events_.add({.kind = EventKind::fault, .step = newest_, .text = "no backup: " + *problem});
+    events_.add({.kind = EventKind::fault, .step = newest(), .text = "no backup: " + *problem});
     watcher_.note(
         fmt::format("no backup of a checkpoint in train.backup: {}; the run continues, and tries again with the "
                     "next checkpoint",
@@ -91,8 +92,8 @@ bool Saving::finish(const Progress& progress, bool unchanged) {
     rethrow_with([&](const char* what) {
       return fmt::format("{}; step {} could not be saved within train.save_retry = {} s, {}", what, progress.step,
                          t.save_retry,
-                         newest_ >= 0 ? fmt::format("the newest checkpoint is of step {}", newest_)
-                                      : std::string("and there is no checkpoint"));
+                         newest() >= 0 ? fmt::format("the newest checkpoint is of step {}", newest())
+                                       : std::string("and there is no checkpoint"));
     });
   }
 }

@@ -30,7 +30,8 @@ class Saving {
   // `unchanged`: the run has learned nothing. Where it began with a checkpoint of its own, another of the same state
   // would only push an older one out.
   bool finish(const Progress& progress, bool unchanged);
-  std::int64_t newest() const { return newest_; }  // the step reported as saved last; -1: none
+  // The newest step that is on the disk, of this try or, before it has saved one, of an earlier one; -1: none.
+  std::int64_t newest() const { return newest_ >= 0 ? newest_ : before_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -39,6 +40,7 @@ class Saving {
   Watcher& watcher_;
   RunEvents& events_;
   std::int64_t begun_, newest_;  // steps whose saves were begun, and are on the disk, last
+  std::int64_t before_;          // the newest that was there when the run began: a copy in memory may be of a later one
   double pause_ = 0;             // seconds between the last failure and the next try
   Clock::time_point again_;
   std::string told_;  // why saves fail; empty: the last one did not

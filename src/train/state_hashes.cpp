@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "comm/control/socket.h"
 #include "kernels/block_hash.h"
+#include "kernels/host_store.h"
 #include "spec/layout/updates.h"
 #include "tensor/transfer.h"
 
@@ -106,7 +107,7 @@ void StateHashes::fetch(std::span<std::byte> before, std::span<std::byte> after)
   hash_updated_by(-1, after_);
   for (const auto& [to, from] : {std::pair(before, &before_), std::pair(after, &after_)}) {
     LOCKSTEP_CHECK(std::ssize(to) == guarded_ * kHashBytes, "{} bytes for {} hashes", to.size(), guarded_);
-    download_later(to.data(), view(*from, DType::i64, {guarded_ * kBlockHashWords}), setup_.stream);
+    host_store({.to = to.data(), .from = view(*from, DType::i64, {guarded_ * kBlockHashWords})}, setup_.stream);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/host_store.h"
 #include "train/host_values.h"
 
 namespace lockstep {
@@ -58,7 +59,7 @@ void StepsInFlight::begin(std::span<const std::int32_t> tokens, std::span<const 
     download_later(place.left_out.as<char>().data(), squares, setup_.stream);
   place.agrees = state_.takes_local_steps() && setup_.options.sync.agrees_after(state_.batches() + count() + 1);
   if (place.agrees) download_later(place.drifted.as<char>().data(), state_.local_squares(), setup_.stream);
-  download_later(place.controls.as<char>().data(), state_.control(), setup_.stream);
+  host_store({.to = place.controls.as<char>().data(), .from = state_.control()}, setup_.stream);
   if (place.timed) times->end_step();
   setup_.stream.record(*place.done);
   if (setup_.step.unflushed) tell_stages(index);

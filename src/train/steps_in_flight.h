@@ -1,9 +1,10 @@
 // The steps in flight: begun, so that all their work was given to the stream, and not finished, so that the host has
 // not read what became of them.
 //
-// A step never makes the device wait for the host: the batch and the learning rate go to it, the losses and the norm
-// come from it, by copies in the stream's order. Host memory for these copies has kMost places, used in turn: the host
-// prepares a step while the device works at the one before. One thread uses it; setup, state and executor outlive it.
+// A step never makes the device wait for the host: the batch and the learning rate go to it by copies, the losses and
+// the norm come from it by stores of its own (kernels/host_store.h), in the stream's order. Host memory for these has
+// kMost places, used in turn: the host prepares a step while the device works at the one before. One thread uses it;
+// setup, state and executor outlive it.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -170,8 +170,9 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
   folder_.stream = stream_.get();
   if (saves() && spec.train.async_save) {
     replica_->open_state(true);
-    writer_ = std::make_unique<CheckpointWriter>(folder_, written_here(), host_memory_ ? *host_memory_ : *memory_,
-                                                 Disk(), savers_.get());
+    writer_ = std::make_unique<CheckpointWriter>(
+        folder_, written_here(), host_memory_ ? *host_memory_ : *memory_, Disk(), savers_.get(), RetryPauses{},
+        spec.train.snapshot == SnapshotPlace::device ? memory_.get() : nullptr);
     replica_->close_state();
   }
   const Share given = replica_->given();
@@ -456,6 +457,17 @@ bool TrainingRun::save_is_failing() { return writer_ ? writer_->failing() : last
 void TrainingRun::wait_for_save() {
   const SaveResult result = writer_ ? writer_->wait() : last_save_;
   if (result.outcome != SaveOutcome::saved) std::rethrow_exception(result.error);
+}
+
+std::int64_t TrainingRun::newest_saved(std::int64_t step) const {
+  if (folder_.path.empty()) return -1;
+  std::int64_t newest = -1;
+  try {
+    for (const std::int64_t saved : steps_in(folder_.path))
+      if (saved <= step) newest = saved;
+  } catch (const EnvironmentError&) {  // a folder that cannot be read now has none to tell of
+  }
+  return newest;
 }
 
 bool TrainingRun::has_saved(std::int64_t step) {

@@ -208,6 +208,8 @@ class TrainingRun {
   bool save_is_failing();
   bool retries_need_the_run() const { return !writer_; }
   const std::filesystem::path& checkpoints() const { return folder_.path; }
+  // The newest step of this run's folder up to that one, as this rank sees it now; -1: none.
+  std::int64_t newest_saved(std::int64_t step) const;
   bool has_saved(std::int64_t step);  // this run's folder has that step, as rank 0 sees it. All ranks call it.
 
   // Copies of the state into memory. Begins them, unless there is no room for them on some rank: then it says why, in

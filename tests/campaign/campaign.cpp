@@ -204,9 +204,11 @@ int run_soak(const Settings& s) {
   const double off = 100 * std::abs(o.goodput - o.simulated);
   fmt::print(
       "{:.0f} s, {} faults, {} steps of {:.1f} ms, a restart takes {:.2f} s: goodput {:.1f} %, simulated {:.1f} % "
-      "({:.1f} to {:.1f}), {:.1f} points apart\n",
-      o.seconds, o.faults, o.steps, 1000 * o.step_seconds, o.restart_seconds, 100 * o.goodput, 100 * o.simulated,
-      100 * o.simulated_low, 100 * o.simulated_high, off);
+      "({:.1f} to {:.1f}), {:.1f} points apart; before the faults {:.1f} ms and {:.2f} s, with which {:.1f} % are "
+      "simulated\n",
+      o.seconds, o.faults, o.steps, 1000 * o.step_within, o.restart_within, 100 * o.goodput, 100 * o.simulated,
+      100 * o.simulated_low, 100 * o.simulated_high, off, 1000 * o.step_seconds, o.restart_seconds,
+      100 * o.simulated_before);
   return off <= 5 ? 0 : 1;
 }
 

@@ -106,7 +106,29 @@ std::vector<double> recovery_seconds(const RecoveryTrials& trials, const fs::pat
   return all;
 }
 
-// The simulator is told what the first minutes have shown: a step without faults, and a restart.
+namespace {
+
+// From the discovery of a fault to the next completed step, since a moment, where no other fault came in between: the
+// agent's lines.
+std::vector<double> restarts_since(double begun, const fs::path& out) {
+  std::vector<double> all;
+  std::ifstream lines(out / "events.jsonl");
+  int faults = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("\"kind\":\"step\"") != std::string::npos) continue;
+    const auto event = nlohmann::json::parse(line, nullptr, false);
+    if (!event.is_object() || !event.contains("kind") || !event["rank"].is_null() || event["time"] < begun) continue;
+    if (event["kind"] == "fault") ++faults;
+    if (event["kind"] != "restart") continue;
+    if (std::exchange(faults, 0) == 1) all.push_back(event["seconds"]);
+  }
+  return all;
+}
+
+}  // namespace
+
+// The simulator is told how long a step and a restart take: once as the first minutes have shown it, and once as it
+// was while faults came, since on a machine that others share the first minutes are not the hour.
 SoakOutcome soak(const Soak& asked, const fs::path& folder, int number) {
   SoakOutcome outcome;
   Draws draws(asked.seed);
@@ -162,14 +184,22 @@ SoakOutcome soak(const Soak& asked, const fs::path& folder, int number) {
   if (stopped_at > 0) lost += calendar() - stopped_at;
   outcome.steps = run.step() - from;
   outcome.goodput = 1 - lost / outcome.seconds;
-  const GoodputForecast forecast = simulate_goodput({.step_seconds = outcome.step_seconds,
-                                                     .device_hours_between_failures = asked.mean_gap / 3600,
-                                                     .save_every = asked.the_case.save_every,
-                                                     .restart_seconds = outcome.restart_seconds,
-                                                     .duration_seconds = outcome.seconds});
-  outcome.simulated = forecast.mean;
-  outcome.simulated_low = forecast.low;
-  outcome.simulated_high = forecast.high;
+  const auto forecast = [&](double step, double restart) {
+    return simulate_goodput({.step_seconds = step,
+                             .device_hours_between_failures = asked.mean_gap / 3600,
+                             .save_every = asked.the_case.save_every,
+                             .restart_seconds = restart,
+                             .duration_seconds = outcome.seconds});
+  };
+  outcome.simulated_before = forecast(outcome.step_seconds, outcome.restart_seconds).mean;
+  const std::vector<double> restarts = restarts_since(begun, run.out());
+  if (restarts.empty() || outcome.steps == 0) throw std::runtime_error("no fault was overcome: " + run.said());
+  outcome.step_within = (outcome.seconds - lost) / static_cast<double>(outcome.steps);
+  outcome.restart_within = std::accumulate(restarts.begin(), restarts.end(), 0.0) / std::ssize(restarts);
+  const GoodputForecast within = forecast(outcome.step_within, outcome.restart_within);
+  outcome.simulated = within.mean;
+  outcome.simulated_low = within.low;
+  outcome.simulated_high = within.high;
   return outcome;
 }
 

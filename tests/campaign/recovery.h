@@ -27,7 +27,9 @@ struct SoakOutcome {
   double seconds = 0, goodput = 0;
   int faults = 0;
   std::int64_t steps = 0;
-  double step_seconds = 0, restart_seconds = 0;  // measured before the soak: what the simulator is told
+  double step_seconds = 0, restart_seconds = 0;  // before the soak, and while faults came
+  double step_within = 0, restart_within = 0;
+  double simulated_before = 0;  // with the first two; and with the others, its mean and 5 % and 95 % quantiles
   double simulated = 0, simulated_low = 0, simulated_high = 0;
 };
 SoakOutcome soak(const Soak& soak, const std::filesystem::path& folder, int number);

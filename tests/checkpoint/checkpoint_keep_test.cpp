@@ -21,10 +21,16 @@ void damage(const fs::path& checkpoint) {
 
 class CheckpointKeep : public testing::Test {
  protected:
-  void save_step(std::int64_t step, std::int64_t keep, const Disk& disk = Disk()) {
+  void save_step(std::int64_t step, std::int64_t keep, const Disk& disk = Disk(), const std::string& more = "") {
     FakeState state;
     state.set(step);
-    save_checkpoint({.path = folder_.path(), .keep = keep, .whole = &whole_}, progress_at(step), state.tensors(), disk);
+    Progress progress = progress_at(step);
+    progress.run_file += more;
+    save_checkpoint({.path = folder_.path(), .keep = keep, .whole = &whole_}, progress, state.tensors(), disk);
+  }
+  void save_checked(std::int64_t step, std::int64_t keep) { save_step(step, keep, Disk(), "[run]\ncheck_state = 5\n"); }
+  void save_unchecked(std::int64_t step, std::int64_t keep) {
+    save_step(step, keep, Disk(), "[run]\ncheck_state = 0\n");
   }
   fs::path path(std::int64_t step) const { return folder_.path() / step_folder_name(step); }
 
@@ -41,6 +47,24 @@ TEST_F(CheckpointKeep, ADamagedOneCountsNotAndIsNotRemoved) {
   EXPECT_THAT(steps_in(folder_.path()), ElementsAre(2, 3, 4)) << "1 goes, 2 was not replaced";
   save_step(5, 1);
   EXPECT_THAT(steps_in(folder_.path()), ElementsAre(2, 5));
+}
+
+// A later run of the folder does not check its state: it may hold a flipped bit, and takes no place of what was
+// checked.
+TEST_F(CheckpointKeep, StateThatNobodyCheckedPushesOutNoneThatWas) {
+  for (const std::int64_t step : {1, 2, 3}) save_checked(step, 2);
+  EXPECT_THAT(steps_in(folder_.path()), ElementsAre(2, 3));
+  for (const std::int64_t step : {4, 5, 6}) save_unchecked(step, 2);
+  EXPECT_THAT(steps_in(folder_.path()), ElementsAre(2, 3, 5, 6));
+  whole_ = {};  // another process
+  save_unchecked(7, 2);
+  EXPECT_THAT(steps_in(folder_.path()), ElementsAre(2, 3, 6, 7));
+  save_checked(8, 2);
+  EXPECT_THAT(steps_in(folder_.path()), ElementsAre(3, 7, 8)) << "2 is the third checked one, 6 the third of all";
+  save_checked(9, 2);
+  EXPECT_THAT(steps_in(folder_.path()), ElementsAre(8, 9));
+  save_unchecked(10, 1);
+  EXPECT_THAT(steps_in(folder_.path()), ElementsAre(9, 10));
 }
 
 TEST_F(CheckpointKeep, WhatAnotherProcessLeftIsReadBeforeItCounts) {

@@ -42,6 +42,31 @@ TEST(CheckpointWriter, ReturnsWhileTheDiskIsStillAtWorkAndKeepsWhatWasThen) {
   EXPECT_TRUE(holds(*open_newest_whole(folder.path()), 4));
 }
 
+// The cpu stands for a device here: the thread reads the room while what was copied into it changes.
+TEST(CheckpointWriter, SavesFromRoomBesideTheTensorsWhatWasThen) {
+  const TempFolder folder;
+  Host host;
+  Ledger ledger;
+  const auto device = make_memory(Device::cpu, ledger);
+  FakeState state(3);
+  const std::int64_t scratch = host.ledger.current(Tag::workspace);
+  {
+    CheckpointWriter writer({.path = folder.path(), .keep = 9}, state.tensors(), *host.memory, Disk(), nullptr, {},
+                            device.get());
+    EXPECT_EQ(ledger.current(Tag::workspace), host.ledger.current(Tag::workspace) - scratch);
+    for (const std::int64_t step : {1, 2, 3}) {
+      state.set(step);
+      writer.save(progress_at(step), host.stream);
+      EXPECT_EQ(writer.being_read(), nullptr);
+      state.set(99);
+    }
+    writer.wait();
+  }
+  for (const std::int64_t step : {1, 2, 3})
+    EXPECT_TRUE(holds(open_checkpoint(folder.path() / step_folder_name(step)), step)) << step;
+  EXPECT_EQ(ledger.current(), 0);
+}
+
 TEST(CheckpointWriter, TheNextSaveWaitsForTheOneInFlight) {
   const TempFolder folder;
   Host host;

@@ -22,7 +22,7 @@ class SavesBesideSteps : public ::testing::Test {
 };
 
 // Much state and little to compute: it takes longer to copy than the next step's gradients take.
-RunSpec much_state(bool beside) {
+RunSpec much_state(bool beside, SnapshotPlace place) {
   RunSpec spec;
   spec.model = tiny_specs()[0].spec;
   spec.model.vocabulary = 32768;
@@ -38,6 +38,7 @@ RunSpec much_state(bool beside) {
   spec.train.steps = 6;
   spec.train.save_every = 1;
   spec.train.async_save = beside;
+  spec.train.snapshot = place;
   spec.precision = Precision::bf16;
   spec.run.device = RunDevice::cuda;
   spec.schedule.kind = RateKind::constant;
@@ -46,19 +47,21 @@ RunSpec much_state(bool beside) {
 
 // Steps that run ahead are captured from the second on, and the state of each is saved.
 TEST_F(SavesBesideSteps, HoldTheStateOfTheirStep) {
-  const auto saved = [&](bool beside) {
-    const std::filesystem::path out = folder_ / (beside ? "beside" : "waiting");
-    const RunSpec spec = much_state(beside);
+  const auto saved = [&](bool beside, SnapshotPlace place = SnapshotPlace::automatic) {
+    const std::filesystem::path out = folder_ / fmt::format("{} {}", beside ? "beside" : "waiting", name_of(place));
+    const RunSpec spec = much_state(beside, place);
     TrainingRun run(spec, device_of(spec), out / "checkpoints", {.arena_bytes = plan_run(spec).peak});
     Progress progress = beginning(run);
     run.init_weights();
     Watcher watcher;
     train(run, progress, watcher);
+    EXPECT_EQ(run.ledger().peak(), plan_run(spec).peak);
     return results_in(out).files;
   };
-  const auto waiting = saved(false), beside = saved(true);
+  const auto waiting = saved(false);
   ASSERT_GE(waiting.size(), 2u);
-  EXPECT_TRUE(beside == waiting);
+  EXPECT_TRUE(saved(true, SnapshotPlace::host) == waiting);
+  EXPECT_TRUE(saved(true, SnapshotPlace::device) == waiting);
 }
 
 }  // namespace

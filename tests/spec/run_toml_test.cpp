@@ -44,6 +44,7 @@ loss_spikes = "rewind"
 spike_z = 5.5
 most_rewinds = 3
 async_save = false
+snapshot = "host"
 save_retry = 2.5
 [optim]
 name = "adamw"
@@ -90,6 +91,7 @@ stop_signals = ["USR2", "SIGHUP"]
                         .spike_z = 5.5,
                         .most_rewinds = 3,
                         .async_save = false,
+                        .snapshot = SnapshotPlace::host,
                         .save_retry = 2.5};
   EXPECT_EQ(run.train, train);
   const OptimizerSpec optimizer{.kind = OptimizerKind::adamw,

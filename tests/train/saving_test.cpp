@@ -12,6 +12,8 @@
 #include "support/tiny_specs.h"
 #include "train/loop.h"
 #include "train/resume.h"
+#include "train/run_events.h"
+#include "train/saving.h"
 
 namespace lockstep::tests {
 namespace {
@@ -104,6 +106,32 @@ class SavingTo : public ::testing::TestWithParam<std::tuple<int, bool>> {
   TemporaryFolder folder_;
   fs::path checkpoints_ = folder_.path() / "checkpoints";
 };
+
+// A copy in memory is of a later step than what is on the disk.
+TEST(SavingAfterACopy, KnowsTheCheckpointThatIsOnTheDisk) {
+  const TemporaryFolder folder;
+  const fs::path checkpoints = folder.path() / "checkpoints";
+  RunSpec spec = saving_run(1, true);
+  spec.train.steps = 4;
+  Watcher silent;
+  {
+    TrainingRun run(spec, Device::cpu, checkpoints);
+    run.init_weights();
+    Progress progress = beginning(run);
+    EXPECT_EQ(train(run, progress, silent), Ending::finished);
+  }
+  TrainingRun run(spec, Device::cpu, checkpoints);
+  RunEvents events(run, silent, 0);
+  const auto newest = [&](std::int64_t step) {
+    Progress progress = beginning(run);
+    progress.step = step;
+    return Saving(run, silent, events, progress).newest();
+  };
+  EXPECT_EQ(newest(5), 4);
+  EXPECT_EQ(newest(3), 2) << "4 is of a past that is no more";
+  EXPECT_EQ(newest(1), -1);
+  EXPECT_EQ(newest(4), 4);
+}
 
 TEST_P(SavingTo, AFullDiskIsToldAtOnceAndTheStateIsSavedWhenThereIsRoom) {
   const SavingOutcome o = train_on(saving_run(ranks(), async()), checkpoints_, [&](std::int64_t step, bool) {

@@ -12,6 +12,7 @@
 #include "kernels/embedding.h"
 #include "kernels/gelu.h"
 #include "kernels/heads.h"
+#include "kernels/host_store.h"
 #include "kernels/layernorm.h"
 #include "kernels/mask.h"
 #include "kernels/matmul.h"
@@ -57,6 +58,7 @@ void embedding_backward(const EmbeddingBackwardArgs&, lockstep::Stream&) { absen
 void gelu_forward(const GeluForwardArgs&, lockstep::Stream&) { absent(); }
 void gelu_backward(const GeluBackwardArgs&, lockstep::Stream&) { absent(); }
 void copy_heads(const CopyHeadsArgs&, lockstep::Stream&) { absent(); }
+void host_store(const HostStoreArgs&, lockstep::Stream&) { absent(); }
 void layernorm_forward(const LayerNormForwardArgs&, lockstep::Stream&) { absent(); }
 void layernorm_backward_input(const LayerNormBackwardInputArgs&, lockstep::Stream&) { absent(); }
 void layernorm_backward_weight(const LayerNormBackwardWeightArgs&, lockstep::Stream&) { absent(); }

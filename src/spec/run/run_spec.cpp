@@ -262,6 +262,20 @@ class RunChecker {
       if (where != Offload::none) refuse("memory", key, "what is averaged stays on the device", "remove it");
   }
 
+  void snapshot() const {
+    if (spec_.train.snapshot != SnapshotPlace::device) return;
+    if (spec_.run.device != RunDevice::cuda)
+      fail("train", "snapshot", "snapshot = \"device\" is for GPUs: a save on the cpu has one copy of the state",
+           "use snapshot = \"auto\", or run.device=cuda");
+    if (!spec_.train.async_save)
+      fail("train", "snapshot", "a run that waits for its saves has no snapshot",
+           "use snapshot = \"auto\", or async_save = true");
+    if (spec_.sparsity)
+      fail("train", "snapshot", "packed state is made whole on its way to the host", "use snapshot = \"auto\"");
+    if (spec_.memory.offloads_state())
+      fail("train", "snapshot", "state that is offloaded is on the host", "use snapshot = \"auto\"");
+  }
+
   void loss_spikes() const {
     const TrainSpec &train = spec_.train, usual;
     if (train.loss_spikes == LossSpikes::ignore) {
@@ -386,6 +400,7 @@ void validate(const RunSpec& spec, const KeyPlace& place) {
   check.servers();
   check.state_check();
   check.sync();
+  check.snapshot();
   check.loss_spikes();
   check.schedule();
   check.evaluation();

@@ -83,6 +83,15 @@ constexpr std::string_view name_of(LossSpikes what) { return what == LossSpikes:
 
 inline constexpr std::int64_t kMostRewinds = 1000;
 
+// Where an asynchronous save copies a GPU's state while a step waits: into room on the GPU, from which it goes to the
+// host beside the steps that follow, or to the host at once. `automatic`: on the GPU where that has room.
+enum class SnapshotPlace { automatic, host, device };
+
+constexpr std::string_view name_of(SnapshotPlace place) {
+  constexpr std::string_view kNames[] = {"auto", "host", "device"};
+  return kNames[static_cast<int>(place)];
+}
+
 // Measured when a run begins (train/copying.h).
 inline constexpr std::int64_t kCopyAuto = -1;
 
@@ -96,9 +105,10 @@ struct TrainSpec {
   std::uint64_t seed = 0;         // below 2^63
   BadValues bad_values = BadValues::stop;
   LossSpikes loss_spikes = LossSpikes::ignore;
-  double spike_z = 8;                   // standard deviations above the mean of the losses before that are a spike
-  std::int64_t most_rewinds = 8;        // of a run; spikes after them are ignored
-  bool async_save = true;               // write checkpoints beside the training
+  double spike_z = 8;             // standard deviations above the mean of the losses before that are a spike
+  std::int64_t most_rewinds = 8;  // of a run; spikes after them are ignored
+  bool async_save = true;         // write checkpoints beside the training
+  SnapshotPlace snapshot = SnapshotPlace::automatic;
   bool deterministic = true;            // false: the fastest kernels, also those whose last bits differ from run to run
   bool save_last = true;                // save where the run ends; false leaves that to save_every
   std::int64_t copy_every = kCopyAuto;  // steps between copies of the state in memory, under launch; 0 = none

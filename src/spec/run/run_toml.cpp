@@ -33,6 +33,8 @@ static constexpr auto values_of(Documents) { return kDocuments; }
 static constexpr auto values_of(ClockScope) { return kClockScopes; }
 static constexpr auto values_of(WeighBy) { return kWeighBy; }
 static constexpr std::array<LossSpikes, 2> values_of(LossSpikes) { return {LossSpikes::ignore, LossSpikes::rewind}; }
+using Snapshot = SnapshotPlace;
+static constexpr auto values_of(Snapshot) { return std::array{Snapshot::automatic, Snapshot::host, Snapshot::device}; }
 static constexpr std::array<BadValues, 2> values_of(BadValues) { return {BadValues::stop, BadValues::skip}; }
 
 namespace {
@@ -75,6 +77,7 @@ void visit_train(Spec& train, Visitor&& visit) {
   visit("spike_z", train.spike_z, Real{.least = 1, .most = 1e6});
   visit("most_rewinds", train.most_rewinds, Whole{1, kMostRewinds});
   visit("async_save", train.async_save);
+  visit("snapshot", train.snapshot);
   visit("deterministic", train.deterministic);
   visit("save_last", train.save_last);
   visit("save_retry", train.save_retry, Real{.least = 0, .most = 86400});

@@ -1,6 +1,7 @@
 // Replaces the GPU in a build without the CUDA toolkit: there is none, and asking for it says why.
 #include "base/error.h"
 #include "tensor/cuda/device.h"
+#include "tensor/cuda/gpu_in_use.h"
 #include "tensor/cuda/pinned_memory.h"
 #include "tensor/host_call.h"
 #include "tensor/side_stream.h"
@@ -14,6 +15,8 @@ namespace {
 }  // namespace
 
 int gpu_count() { return 0; }
+int gpu_in_use() { refuse(); }
+void use_gpu(int) { refuse(); }
 std::string gpu_name() { refuse(); }
 std::int64_t free_bytes() { refuse(); }
 std::string gpu_bus_id() { refuse(); }
@@ -46,6 +49,7 @@ Stream& Stream::of(lockstep::Stream&) { refuse(); }
 
 void upload_later(void*, const void*, const CopiedRows&, lockstep::Stream&) { refuse(); }
 void download_later(void*, const void*, const CopiedRows&, lockstep::Stream&) { refuse(); }
+void copy_rows_later(void*, const void*, std::int64_t, std::int64_t, std::int64_t, lockstep::Stream&) { refuse(); }
 void copy_later(void*, const void*, std::int64_t, lockstep::Stream&) { refuse(); }
 void call_later(std::function<void()>, lockstep::Stream&) { refuse(); }
 

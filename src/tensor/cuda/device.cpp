@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "tensor/cuda/gpu_in_use.h"
 
 namespace lockstep::cuda {
 
@@ -85,6 +86,14 @@ int gpu_count() {
   }
   return count;
 }
+
+int gpu_in_use() {
+  int gpu = 0;
+  check(cudaGetDevice(&gpu), "cudaGetDevice");
+  return gpu;
+}
+
+void use_gpu(int gpu) { check(cudaSetDevice(gpu), "cudaSetDevice"); }
 
 std::string gpu_name() { return properties_of_current().name; }
 
