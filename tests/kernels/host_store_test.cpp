@@ -24,10 +24,11 @@ TEST(HostStore, BringsEveryValue) {
 TEST(HostStore, IsZerosOnMeta) {
   Ledger ledger;
   const auto nothing = make_memory(Device::meta, ledger);
-  meta::Stream stream(*nothing);
+  meta::Stream stream;
   const Buffer buffer = nothing->allocate(40, Tag::data);
   std::vector<float> host(10, 3);
-  host_store({.to = host.data(), .from = view(buffer, DType::f32, {10})}, stream);
+  host_store(HostStoreArgs{.to = host.data(), .from = view(buffer, DType::f32, {10})},
+             static_cast<Stream&>(stream));
   EXPECT_EQ(host, std::vector<float>(10, 0));
 }
 
