@@ -37,9 +37,12 @@ class BatchRows {
 
   int micros() const { return sizes_.micro; }
   // Of micro-batch m: the tokens here, and of all ranks of `context`; and the room for those here.
-  std::int64_t count(int m) const { return sizes_.context.tokens(whole(m)); }
+  std::int64_t count(int m) const { return sizes_.varlen ? sizes_.context.tokens(whole(m)) : room(); }
   std::int64_t whole(int m) const { return sizes_.varlen ? whole_[static_cast<std::size_t>(m)] : row_room(); }
-  std::int64_t room() const { return sizes_.context.tokens(row_room()); }
+  std::int64_t room() const {
+    return sizes_.varlen ? sizes_.context.tokens(row_room())
+                         : sizes_.B / sizes_.micro * sizes_.context.tokens(sizes_.T);
+  }
   RowExtent extent(int m, const TensorSplit& split) const;
   // The index of a row among the tokens of all samples: of those here, or of those of all ranks of `context`.
   std::int64_t place(int m, std::int64_t row) const;

@@ -72,7 +72,9 @@ void nap(double seconds) { std::this_thread::sleep_for(std::chrono::duration<dou
 
 std::vector<std::string> arguments_of(const CampaignCase& c, const fs::path& folder) {
   fs::create_directories(folder);
-  std::ofstream(folder / "run.toml") << fmt::format(fmt::runtime(kRunFile), c.steps, c.save_every, c.precision());
+  // Once: agents that are started one after the other would read it while it is written for the next.
+  if (!fs::exists(folder / "run.toml"))
+    std::ofstream(folder / "run.toml") << fmt::format(fmt::runtime(kRunFile), c.steps, c.save_every, c.precision());
   std::vector<std::string> all{(folder / "run.toml").string(), "--out", (folder / "run").string(), "--layout",
                                c.layout};
   if (c.has("bit-flip")) std::ranges::copy(settings_for_bit_flips(), std::back_inserter(all));

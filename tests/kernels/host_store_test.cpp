@@ -27,8 +27,7 @@ TEST(HostStore, IsZerosOnMeta) {
   meta::Stream stream;
   const Buffer buffer = nothing->allocate(40, Tag::data);
   std::vector<float> host(10, 3);
-  host_store(HostStoreArgs{.to = host.data(), .from = view(buffer, DType::f32, {10})},
-             static_cast<Stream&>(stream));
+  host_store(HostStoreArgs{.to = host.data(), .from = view(buffer, DType::f32, {10})}, static_cast<Stream&>(stream));
   EXPECT_EQ(host, std::vector<float>(10, 0));
 }
 
