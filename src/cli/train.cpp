@@ -364,21 +364,23 @@ int run_training(const TrainSettings& s) {
       first ? require_same_checkpoint(*prepared.checkpoint, ranks)
             : require_same_checkpoint(open_verified_checkpoint(from), ranks);
     if (!by_hand && from.empty() && s.resumes) require_same_import(spec, ranks);
-    if (!by_hand && !first && device_of(spec) == Device::cuda) prepared.arena_bytes = plan_run(spec, ranks.rank()).peak;
+    // Shares of a checkpoint differ between ranks of one layout, and so does the room for a snapshot of them.
+    const bool own_arena =
+        !first && device_of(spec) == Device::cuda && (!by_hand || spec.train.snapshot == SnapshotPlace::device);
+    const std::int64_t arena_bytes = own_arena ? plan_run(spec, ranks.rank()).peak : prepared.arena_bytes;
     const std::optional<CopyPlace> copies =
         copy_place(s.copies, from, by_hand ? prepared.room : available_memory() / launch.ranks_here());
     std::optional<ApartServer> server;
     if (s.apart) server.emplace(spec, apart_settings(as_told, *prepared.data), ranks);
-    TrainingRun run(
-        spec, device_of(spec, ranks.rank()), std::filesystem::path(spec.run.out) / "checkpoints",
-        {.arena_bytes = spec.sparsity ? 0 : prepared.arena_bytes,  // masks lay state out anew, where there is room
-         .ranks = ranks.size() > 1 ? &ranks : nullptr,
-         .mesh = server ? &server->mesh() : nullptr,
-         .workers = server ? &server->workers() : nullptr,
-         .connect = place.connect,
-         .threads = place.threads,
-         .data = prepared.data ? &*prepared.data : nullptr,
-         .data_of_rank = !by_hand});
+    TrainingRun run(spec, device_of(spec, ranks.rank()), std::filesystem::path(spec.run.out) / "checkpoints",
+                    {.arena_bytes = spec.sparsity ? 0 : arena_bytes,  // masks lay state out anew, where there is room
+                     .ranks = ranks.size() > 1 ? &ranks : nullptr,
+                     .mesh = server ? &server->mesh() : nullptr,
+                     .workers = server ? &server->workers() : nullptr,
+                     .connect = place.connect,
+                     .threads = place.threads,
+                     .data = prepared.data ? &*prepared.data : nullptr,
+                     .data_of_rank = !by_hand});
     const Ending end = first ? train_first(prepared, spec, run, heartbeat, place.alone_here, copies, view)
                              : train_other(from, run, heartbeat, place.alone_here, copies);
     if (server) run.dismiss_workers();

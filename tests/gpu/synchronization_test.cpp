@@ -42,7 +42,7 @@ void expect_losses(const std::vector<double>& many, const std::vector<double>& o
 
 TEST_F(SynchronizationOnTheGpu, ServersLearnTheBitsOfDdp) {
   for (const LayoutSpec& layout : {LayoutSpec{.dp = 3, .micro = 2, .dp_kind = DpKind::server, .servers = 2},
-                                   LayoutSpec{.dp = 2, .tp = 2, .micro = 2, .dp_kind = DpKind::server, .servers = 2}}) {
+                                   LayoutSpec{.dp = 2, .tp = 3, .micro = 2, .dp_kind = DpKind::server, .servers = 3}}) {
     LayoutSpec plain = layout;
     plain.dp_kind = DpKind::ddp;
     plain.servers = 0;
