@@ -364,10 +364,8 @@ int run_training(const TrainSettings& s) {
       first ? require_same_checkpoint(*prepared.checkpoint, ranks)
             : require_same_checkpoint(open_verified_checkpoint(from), ranks);
     if (!by_hand && from.empty() && s.resumes) require_same_import(spec, ranks);
-    // Shares of a checkpoint differ between ranks of one layout, and so does the room for a snapshot of them.
-    const bool own_arena =
-        !first && device_of(spec) == Device::cuda && (!by_hand || spec.train.snapshot == SnapshotPlace::device);
-    const std::int64_t arena_bytes = own_arena ? plan_run(spec, ranks.rank()).peak : prepared.arena_bytes;
+    const std::int64_t arena_bytes =
+        !first && device_of(spec) == Device::cuda ? plan_run(spec, ranks.rank()).peak : prepared.arena_bytes;
     const std::optional<CopyPlace> copies =
         copy_place(s.copies, from, by_hand ? prepared.room : available_memory() / launch.ranks_here());
     std::optional<ApartServer> server;
