@@ -121,7 +121,9 @@ TrainingRun::TrainingRun(const RunSpec& spec, Device device, const std::filesyst
     of_stream.times_messages = false;
   }
   if (device == Device::cuda && spec.precision.compute == Precision::fp8) cuda::require_fp8();
-  steps_at_once_ = where.steps_at_once > 0         ? where.steps_at_once
+  // An asynchronous step is over, with its one result, when begin_step() returns.
+  steps_at_once_ = spec.sync.is_asynchronous()     ? 1
+                   : where.steps_at_once > 0       ? where.steps_at_once
                    : runs_ahead || steps_overlap() ? Replica::kStepsInFlight
                                                    : 1;
   tune_products(spec, *stream_);

@@ -274,5 +274,13 @@ TEST(AsyncRun, EveryRanksLedgerIsWhatMetaSays) {
   }
 }
 
+// A step has one result, which the next would take the place of: a device that runs ahead changes nothing of that.
+TEST(AsyncRun, HasOneStepUnderWay) {
+  const RunSpec spec = async_run(async_layout(2, 1));
+  meta::Communicator others(0, 3);
+  const TrainingRun run(spec, Device::meta, "", {.ranks = &others, .steps_at_once = 2});
+  EXPECT_EQ(run.steps_at_once(), 1);
+}
+
 }  // namespace
 }  // namespace lockstep::tests
