@@ -8,7 +8,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::int64_t kLeftFree = 20;  // one part of so many
+constexpr std::int64_t kLeftFree = 20;  // 1 / 20 of the memory
 
 }  // namespace
 

@@ -3,7 +3,7 @@
 // With padding, rows are all tokens of all samples, of which context parallelism gives this rank some. Without
 // (data/dataset.h, kPadding), a micro-batch is one row of documents: the tokens of its samples one after another, and
 // then as few tokens of padding as make it one that can be split over the ranks of `context`. It is split as if it were
-// a sample of so many tokens. All ranks that have a part of a micro-batch find the same, from the samples.
+// a sample of N tokens. All ranks that have a part of a micro-batch find the same, from the samples.
 //
 // Finding rows allocates nothing. One thread uses it.
 #pragma once

@@ -58,7 +58,7 @@ class RunData {
   std::shared_ptr<const DocumentPairs> documents() const { return documents_; }
   // What a training sample is, for the useful work of a step (spec/model/model_flops.h).
   SampleWork sample_work() const;
-  // That a step computes on in so many training samples: T each or, without padding, as many as they have on average.
+  // That a step computes on in N training samples: T each or, without padding, as many as they have on average.
   std::int64_t tokens_of(std::int64_t samples) const;
   // Of samples that are packed, by source: what part of them are tokens, and of how many tokens documents were
   // truncated.

@@ -54,7 +54,7 @@ struct TokenBatch {
   std::vector<std::int32_t> tokens, targets;
 };
 
-// Cuts a sample to its first so many tokens; kPadding follows.
+// Cuts a sample to its first N tokens; kPadding follows.
 inline void shorten(TokenBatch& batch, const Replica::Options& o, std::int64_t sample, std::int64_t tokens) {
   const auto first = static_cast<std::size_t>(sample * o.T + tokens);
   batch.targets[first - 1] = kNoTarget;

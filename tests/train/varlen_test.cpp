@@ -22,7 +22,7 @@
 namespace lockstep::tests {
 namespace {
 
-// Samples of one document each, of so many tokens in turn.
+// Samples of one document each, of these numbers of tokens in turn.
 std::shared_ptr<const DocumentPairs> samples_of(std::int64_t T, const std::vector<std::int64_t>& tokens) {
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(T) + 1);
   for (const std::int64_t n : tokens) ++lengths[static_cast<std::size_t>(n)];

@@ -116,7 +116,7 @@ __device__ Part part_of(const BackwardCall& call, int block) {
   const int sample = chain / call.key_heads;
   const int begin = call.sight.causal ? max(n * Tile::kKeys - call.sight.shift(), 0) / Tile::kQueries : 0;
   int end = call.tiles;
-  // Documents never begin earlier than those before them: the tiles that see these keys are the first so many.
+  // Documents never begin earlier than those before them: the tiles that see these keys come first.
   if (call.sight.starts) {
     end = 0;
     for (int from = 0; from < call.tiles; from += Tile::kThreads) {

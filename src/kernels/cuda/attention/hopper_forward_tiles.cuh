@@ -25,7 +25,7 @@ namespace lockstep::cuda::hopper {
 struct ForwardPart {
   int sample, tile, from, count;
 };
-// With documents, tiles are sorted by what they have to do where there are at most so many (of all samples).
+// With documents, tiles are sorted by what they have to do where there are at most this many (of all samples).
 inline constexpr int kSorted = 512;
 
 // Rows of 64 elements (128 bytes) are what copies bring and products read: a head of 128 is two such panels.

@@ -19,7 +19,7 @@ inline int attribute_of_gpu(cudaDeviceAttr attribute) {
   return value;
 }
 
-// "" or why this GPU, or this program on it, cannot run a kernel that has at least so many registers per thread.
+// "" or why this GPU, or this program on it, cannot run a kernel that has at least N registers per thread.
 inline std::string unable(const void* kernel, int registers) {
   const int major = attribute_of_gpu(cudaDevAttrComputeCapabilityMajor);
   const int minor = attribute_of_gpu(cudaDevAttrComputeCapabilityMinor);
